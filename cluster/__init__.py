@@ -1,0 +1,1 @@
+"""truedraft: speculative serving that says under which law an answer was sampled."""

@@ -1,0 +1,83 @@
+"""Draws drafts from the text itself: the longest suffix of prompt and output that occurred before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cluster.drafting.drafter import DraftJob
+from cluster.speculation.messages import DraftBlock, SessionSpec
+
+
+class _Text:
+    """A sequence's tokens with an index of where each n-gram of the minimal length ended last."""
+
+    def __init__(self, minimum: int) -> None:
+        self.minimum = minimum
+        self.tokens: list[int] = []
+        # n-gram -> positions after its occurrences, oldest first.
+        self.ends: dict[tuple[int, ...], list[int]] = {}
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        for token in tokens:
+            self.tokens.append(token)
+            end = len(self.tokens)
+            if end >= self.minimum:
+                self.ends.setdefault(tuple(self.tokens[end - self.minimum :]), []).append(end)
+
+    def longest_match(self, maximum: int) -> tuple[int, int]:
+        """(end, length) of the latest among the longest earlier matches of the suffix; (0, 0) without."""
+        tokens, size = self.tokens, len(self.tokens)
+        best_end, best_length = 0, 0
+        if size < self.minimum:
+            return best_end, best_length
+        for end in reversed(self.ends[tuple(tokens[size - self.minimum :])][:-1]):
+            length = self.minimum
+            while length < min(maximum, end) and tokens[end - length - 1] == tokens[size - length - 1]:
+                length += 1
+            if length > best_length:
+                best_end, best_length = end, length
+            if best_length == maximum:
+                break
+        return best_end, best_length
+
+
+class NgramDrafter:
+    """Longest-suffix lookup. Deterministic, so its proposals are one-hot.
+
+    minimum: tokens that must match before anything is proposed; maximum: where matching stops;
+    growth: drafts proposed per matched token, so that a short match risks a short block
+    (after suffix decoding, Oliaro et al., arXiv 2411.04975, section 4).
+    """
+
+    model = "ngram"
+    revision = ""
+    kind = "ngram"
+
+    def __init__(self, minimum: int = 3, maximum: int = 16, growth: float = 1.0) -> None:
+        self._minimum = minimum
+        self._maximum = maximum
+        self._growth = growth
+        self._texts: dict[int, _Text] = {}
+
+    def open(self, spec: SessionSpec) -> None:
+        text = _Text(self._minimum)
+        text.extend(spec.prompt_ids)
+        self._texts[spec.sequence] = text
+
+    def draft(self, jobs: Sequence[DraftJob]) -> list[DraftBlock]:
+        return [self._draft(job) for job in jobs]
+
+    def _draft(self, job: DraftJob) -> DraftBlock:
+        text = self._texts[job.sequence]
+        text.extend(job.committed)
+        end, matched = text.longest_match(self._maximum)
+        length = min(job.length, int(matched * self._growth))
+        # The copy may run into the drafts themselves: a period shorter than the block repeats.
+        period = len(text.tokens) - end
+        drafts: list[int] = []
+        for offset in range(length):
+            drafts.append(text.tokens[end + offset] if offset < period else drafts[offset - period])
+        return DraftBlock(tokens=tuple(drafts), max_q=(1.0,) * len(drafts))
+
+    def close(self, sequence: int) -> None:
+        self._texts.pop(sequence, None)

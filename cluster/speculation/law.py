@@ -1,0 +1,39 @@
+"""Verification laws and the claims that an answer can make."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """A verification law by its name in the field, such as "coupled"."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+NONE = Law("none")
+COUPLED = Law("coupled")
+
+STRICT_LAWS: dict[str, Law] = {law.name: law for law in (NONE, COUPLED)}
+
+
+class Claim(IntEnum):
+    """What an answer may say of itself, from weakest to strongest; a request's claim is the minimum."""
+
+    LOSSY = 0
+    UNPROVEN = 1
+    EXACT_LAW = 2
+    IDENTICAL_TOKENS = 3
+
+    @property
+    def label(self) -> str:
+        return self.name.lower().replace("_", "-")
+
+    @property
+    def lossless(self) -> bool:
+        return self >= Claim.EXACT_LAW

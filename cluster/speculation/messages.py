@@ -1,0 +1,80 @@
+"""The messages of a round: what was planned, what was drafted, what was decided."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cluster.speculation.law import Law
+from cluster.speculation.sampling import Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPlan:
+    """A block to be drafted: at most `length` tokens after the committed prefix; 0 is plain decoding."""
+
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class DraftBlock:
+    """A chain of drafted tokens; each was proposed with certainty (one-hot) or, under `coupled`, in any way.
+
+    tokens: N ids; max_q: N statistics, each known before its token was drawn (1.0 for one-hot).
+    """
+
+    tokens: tuple[int, ...] = ()
+    max_q: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one verification emits.
+
+    tokens: the accepted drafts followed by the bonus or correction token; accepted: how many drafts.
+    """
+
+    tokens: tuple[int, ...]
+    accepted: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSpec:
+    """What a drafter is told of a request when its session is opened.
+
+    noise_key: derived from the request's seed (`noise.derive_key`), never the seed.
+    """
+
+    sequence: int
+    prompt_ids: tuple[int, ...]
+    sampling: Sampling
+    law: Law
+    noise_key: int
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterIdentity:
+    """Who drafted: model as configured, kind such as "ngram", and the replica that runs it."""
+
+    model: str
+    kind: str
+    replica: str
+
+
+class PrefixHash:
+    """Rolling hash of committed tokens: the same on both sides iff the tokens are."""
+
+    def __init__(self, tokens: Iterable[int] = ()) -> None:
+        self._state = hashlib.blake2b(digest_size=16)
+        self.length = 0
+        self.extend(tokens)
+
+    def extend(self, tokens: Iterable[int] | Sequence[int]) -> None:
+        ids = list(tokens)
+        self._state.update(b"".join(token.to_bytes(4, "little") for token in ids))
+        self.length += len(ids)
+
+    def digest(self) -> bytes:
+        """16 bytes; the hash may be extended further."""
+        return self._state.digest()

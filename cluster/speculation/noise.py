@@ -1,0 +1,142 @@
+"""Keyed noise: the randomness of a request as a function of its seed and of positions.
+
+Everything is drawn from integers of a counter-based generator, through double-precision additions,
+multiplications and divisions only. These are correctly rounded everywhere and torch's eager kernels
+do not fuse them, so both services and both kinds of device get the same numbers, bit for bit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+import torch
+from torch import Tensor
+
+from cluster.speculation.philox import philox
+
+_LN2 = math.log(2.0)
+_SQRT2 = math.sqrt(2.0)
+# log m = 2 atanh(s), s = (m - 1) / (m + 1); |s| < 0.172 for m in [sqrt(1/2), sqrt(2)), so the
+# series to s^21 is exact to the last bits of a double.
+_ATANH = [2.0 / (2 * k + 1) for k in range(11)]
+# How many of the most probable tokens decide the bound that rules out the others.
+_CONTENDERS = 16
+
+
+class Purpose(StrEnum):
+    """What a key is for; two purposes never share noise."""
+
+    GUMBEL = "gumbel"
+    DRAFT = "draft"
+    ACCEPT = "accept"
+    RESIDUAL = "residual"
+    BONUS = "bonus"
+
+
+def derive_key(seed: int, purpose: Purpose) -> int:
+    """A 64-bit key from which the seed cannot be computed."""
+    digest = hashlib.blake2b(f"{purpose}:{seed}".encode(), digest_size=8, person=b"truedraft.noise").digest()
+    return int.from_bytes(digest, "little")
+
+
+def _log(x: Tensor) -> Tensor:
+    """Natural logarithm of positive doubles by exactly rounded operations alone."""
+    bits = x.view(torch.int64)
+    exponent = (bits >> 52) - 1023
+    mantissa = ((bits & 0x000FFFFFFFFFFFFF) | 0x3FF0000000000000).view(torch.float64)
+    above = mantissa >= _SQRT2
+    mantissa = torch.where(above, mantissa * 0.5, mantissa)
+    exponent = exponent + above.long()
+    s = (mantissa - 1.0) / (mantissa + 1.0)
+    square = s * s
+    series = torch.full_like(s, _ATANH[-1])
+    for coefficient in reversed(_ATANH[:-1]):
+        series = series * square
+        series = series + coefficient
+    return series * s + exponent.double() * _LN2
+
+
+def _open_unit(words: Tensor) -> Tensor:
+    """Words in [0, 2**32) to doubles in the open interval (0, 1)."""
+    return (words.double() + 0.5) * 2.0**-32
+
+
+def _gumbel(words: Tensor) -> Tensor:
+    return -_log(-_log(_open_unit(words)))
+
+
+@dataclass(frozen=True, slots=True)
+class GumbelField:
+    """Gumbel noise G[position, token] of one key: all that a drafter under `coupled` gets to know."""
+
+    key: int
+
+    def words(self, position: int, vocab: int, device: torch.device | str = "cpu") -> Tensor:
+        """The integers behind the noise of one position: int64 [vocab] in [0, 2**32)."""
+        quads = torch.arange((vocab + 3) // 4, device=device)
+        counter = (quads, position & 0xFFFFFFFF, position >> 32, 0)
+        return philox(counter, self.key).flatten()[:vocab]
+
+    def gumbel(self, position: int, vocab: int, device: torch.device | str = "cpu") -> Tensor:
+        """G[position, :]: standard Gumbel noise, float64 [vocab]."""
+        return _gumbel(self.words(position, vocab, device))
+
+    def winner(self, position: int, probs: Tensor) -> int:
+        """argmax over tokens of log p + G[position], ties to the lowest id; a draw from p.
+
+        probs: [V], non-negative, not all zero, in float32 or float64. Gumbel-max: Gumbel (1954);
+        shared with a drafter: Daliri, Musco, Suresh (arXiv 2408.07978), section 3.
+
+        Only tokens that can win are given their noise. With s the score of the best of a few
+        probable tokens, v can beat it only if U_v >= exp(-p_v e^-s), hence only if
+        U_v >= 1 - p_v e^-s, which is a comparison of integers.
+        """
+        vocab = probs.shape[0]
+        top = torch.topk(probs, min(_CONTENDERS, vocab))
+        if top.values.shape[0] == vocab or float(top.values[-1]) == 0.0:
+            # The whole support is among the contenders.
+            support = top.indices[top.values > 0].sort().values
+            if support.shape[0] == 1:
+                return int(support[0])
+            words = self._words_of(support, position)
+        else:
+            words = self.words(position, vocab, probs.device)
+            bound = float((_log(top.values.double()) + _gumbel(words[top.indices])).max())
+            # The slack covers rounding to single precision; what it lets through merely costs its noise.
+            reach = probs.float() * (math.exp(-bound) * 2.0**32 * (1.0 + 1e-6))
+            support = ((2**32 - words).float() - 0.5 <= reach).nonzero()[:, 0]
+            words = words[support]
+        score = _log(probs[support].double()) + _gumbel(words)
+        return int(support[score == score.max()][0])
+
+    def _words_of(self, tokens: Tensor, position: int) -> Tensor:
+        counter = (tokens // 4, position & 0xFFFFFFFF, position >> 32, 0)
+        return philox(counter, self.key).gather(1, (tokens % 4)[:, None])[:, 0]
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """A request's noise in the round that begins at committed length `base`.
+
+    seed: the request's seed, 64 bits, known to the verifier alone; base: absolute position of the
+    round's first undecided token.
+    """
+
+    seed: int
+    base: int
+
+    @property
+    def field(self) -> GumbelField:
+        return GumbelField(derive_key(self.seed, Purpose.GUMBEL))
+
+    def gumbel(self, position: int, vocab: int) -> Tensor:
+        """Gumbel noise of an absolute position: float64 [vocab]; depends on (seed, position) alone."""
+        return self.field.gumbel(position, vocab)
+
+    def uniform(self, purpose: Purpose, index: int) -> float:
+        """One double in the open interval (0, 1), keyed by (seed, base, purpose, index)."""
+        counter = (torch.tensor([index]), self.base & 0xFFFFFFFF, self.base >> 32, 1)
+        return float(_open_unit(philox(counter, derive_key(self.seed, purpose))[0, 0]))

@@ -1,0 +1,56 @@
+"""What an answer says of the way it was sampled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cluster.speculation.law import Claim, Law
+from cluster.speculation.messages import DrafterIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class Numerics:
+    """What bitwise equality is relative to."""
+
+    weights_hash: str
+    dtype: str
+    kernels: str
+    threads: int
+    row_invariant: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Counted after discards: accepted + corrections + bonuses = emitted tokens.
+
+    fallbacks: reason -> rounds that asked for a block and were decoded without one.
+    """
+
+    requested_law: Law
+    effective_law: Law
+    claim: Claim
+    numerics: Numerics
+    seed: int
+    reasons: tuple[str, ...] = ()
+    drafters: tuple[DrafterIdentity, ...] = ()
+    rounds: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
+    correction_tokens: int = 0
+    bonus_tokens: int = 0
+    fallbacks: dict[str, int] = field(default_factory=dict)
+    trace_id: str = ""
+    verifier_replica: str = ""
+
+    @property
+    def emitted_tokens(self) -> int:
+        return self.accepted_tokens + self.correction_tokens + self.bonus_tokens
+
+    @property
+    def fallback_rounds(self) -> int:
+        return sum(self.fallbacks.values())
+
+    @property
+    def acceptance_length(self) -> float:
+        """Emitted tokens over rounds, the bonus or correction counted; 0 without rounds."""
+        return self.emitted_tokens / self.rounds if self.rounds else 0.0

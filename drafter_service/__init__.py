@@ -1,0 +1,1 @@
+"""The drafter: a Serve deployment whose replicas propose blocks of tokens over gRPC."""

@@ -1,0 +1,1 @@
+"""Client-side import root of the generated protocol stubs."""

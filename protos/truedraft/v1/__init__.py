@@ -1,0 +1,1 @@
+"""Generated from the .proto files beside this one by protos/generate.py."""

@@ -1,0 +1,1 @@
+"""How the engine asks for blocks: in this process, or from drafter replicas over gRPC."""

@@ -1,0 +1,42 @@
+"""A drafter in the engine's own process and thread."""
+
+from __future__ import annotations
+
+import time
+
+from cluster.drafting import Drafter, DraftingError
+from cluster.drafting.drafter import DraftJob
+from cluster.speculation.messages import DrafterIdentity, SessionSpec
+from verifier_service.drafting.port import Deliver, DraftReply, DraftTicket, Fallback
+
+
+class LocalDrafting:
+    """Answers each ticket before `request` returns. Raises ValueError if not connected first."""
+
+    def __init__(self, drafter: Drafter) -> None:
+        self._drafter = drafter
+        self._identity = DrafterIdentity(drafter.model, drafter.kind, "in-process")
+        self._deliver: Deliver | None = None
+
+    def connect(self, deliver: Deliver) -> None:
+        self._deliver = deliver
+
+    def open(self, spec: SessionSpec) -> None:
+        self._drafter.open(spec)
+
+    def request(self, ticket: DraftTicket) -> None:
+        if self._deliver is None:
+            raise ValueError("connect before the first ticket")
+        began = time.perf_counter()
+        block, fallback, detail = None, None, ""
+        try:
+            [block] = self._drafter.draft([DraftJob(ticket.sequence, ticket.committed, ticket.length)])
+        except DraftingError as error:
+            fallback, detail = Fallback.DRAFTER_FAULT, str(error)
+        elapsed = time.perf_counter() - began
+        self._deliver(
+            DraftReply(ticket.sequence, ticket.plan_id, block, self._identity, fallback, detail, elapsed)
+        )
+
+    def close(self, sequence: int, reason: str) -> None:
+        self._drafter.close(sequence)

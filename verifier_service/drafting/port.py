@@ -1,0 +1,73 @@
+"""The engine's side of drafting. Nothing here blocks: a request is answered by a reply later, or never."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from cluster.speculation.messages import DraftBlock, DrafterIdentity, SessionSpec
+
+
+class Fallback(StrEnum):
+    """Why a round that asked for a block is decoded without one."""
+
+    NO_DRAFTER = "no-drafter"
+    DEADLINE = "deadline"
+    STREAM_RESET = "stream-reset"
+    STALE_BLOCK = "stale-block"
+    INVALID_BLOCK = "invalid-block"
+    DRAFTER_FAULT = "drafter-fault"
+
+
+@dataclass(frozen=True, slots=True)
+class DraftTicket:
+    """A wish for one block.
+
+    plan_id: unique to the engine; committed: tokens since this sequence's last ticket (the first
+    ticket's follow the prompt); prefix_hash: over prompt and all committed tokens; base: their count.
+    """
+
+    sequence: int
+    plan_id: int
+    committed: tuple[int, ...]
+    base: int
+    prefix_hash: bytes
+    length: int
+    traceparent: str
+
+
+@dataclass(frozen=True, slots=True)
+class DraftReply:
+    """The answer to a ticket: a block that continues its prefix, or the reason why there is none.
+
+    draft_seconds: the drafter's own time.
+    """
+
+    sequence: int
+    plan_id: int
+    block: DraftBlock | None
+    drafter: DrafterIdentity | None = None
+    fallback: Fallback | None = None
+    detail: str = ""
+    draft_seconds: float = 0.0
+
+
+Deliver = Callable[[DraftReply], None]
+
+
+class DraftingPort(Protocol):
+    """Where blocks come from. Called from the engine's thread alone."""
+
+    def connect(self, deliver: Deliver) -> None:
+        """Tells where replies go; `deliver` may be called from any thread."""
+
+    def open(self, spec: SessionSpec) -> None:
+        """Announces a sequence before its first ticket."""
+
+    def request(self, ticket: DraftTicket) -> None:
+        """Asks for a block; returns at once. A newer ticket of a sequence replaces an older one."""
+
+    def close(self, sequence: int, reason: str) -> None:
+        """The sequence is over; no error if it was never opened."""
