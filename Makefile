@@ -1,0 +1,71 @@
+# `make help` lists the targets.
+#
+# TORCH_INDEX  index to take torch from. PyPI's torch brings CUDA; without a GPU, save gigabytes with
+#              make setup TORCH_INDEX=https://download.pytorch.org/whl/cpu
+# PYTHON       interpreter that creates the environment (3.11 or newer)
+# ARGS         further arguments for pytest, the demo, or the benchmarks:  make test ARGS="-m 'not model'"
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+TORCH_INDEX ?=
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# A second -c adds to constraints of the user's own pip configuration, it does not replace them.
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+INSTALL := $(PIP) install --quiet --constraint constraints.txt
+SAY := printf '==> %s\n'
+
+.PHONY: help setup demo test lint bench equality verify protos clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## create .venv and install everything, pinned
+
+$(STAMP): pyproject.toml constraints.txt
+	@if [ ! -x $(BIN)/python ]; then $(SAY) "creating $(VENV)"; $(PYTHON) -m venv $(VENV); fi
+	@if [ -n "$(TORCH_INDEX)" ]; then \
+		$(SAY) "installing torch from $(TORCH_INDEX)"; \
+		$(INSTALL) --index-url "$(TORCH_INDEX)" torch; \
+	fi
+	@$(SAY) "installing truedraft and its tools (a few minutes the first time)"
+	@$(INSTALL) --editable ".[dev]"
+	@touch $@
+	@$(SAY) "ready: $(BIN)/truedraft --help"
+
+demo: setup ## start a cluster on this machine and show what it serves
+	@$(BIN)/truedraft demo $(ARGS)
+
+test: setup ## run the tests
+	@$(SAY) "tests"
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: setup ## check style, types, layering and the wire
+	@$(SAY) "ruff check";          $(BIN)/ruff check .
+	@$(SAY) "ruff format --check"; $(BIN)/ruff format --check .
+	@$(SAY) "mypy --strict";       $(BIN)/mypy
+	@$(SAY) "lint-imports";        $(BIN)/lint-imports
+	@$(SAY) "buf lint";            $(BIN)/buf lint
+
+bench: setup ## measure speculation against plain decoding
+	@$(BIN)/truedraft bench $(ARGS)
+
+equality: setup ## check at length that strict laws keep the target's distribution
+	@$(BIN)/python -m cluster.bench.equality $(ARGS)
+
+verify: equality ## every long check that `make test` leaves out
+
+protos: setup ## regenerate the stubs from protos/truedraft/v1/*.proto
+	@$(BIN)/python protos/generate.py
+
+clean: ## remove caches and build outputs (not .venv)
+	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
