@@ -1,0 +1,86 @@
+"""Names of spans, events and attributes: the contract of docs/tracing.md.
+
+OpenTelemetry's GenAI conventions are in Development and the constants of the semantic-conventions package
+move between releases, so the strings lie here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Spans. The root span's name is "{operation} {model}".
+SPAN_QUEUE: Final = "queue"
+SPAN_PREFILL: Final = "prefill"
+SPAN_ROUND: Final = "speculation.round"
+SPAN_DRAFT: Final = "draft"
+SPAN_VERIFY: Final = "verify"
+
+# Events.
+EVENT_FALLBACK: Final = "fallback"
+EVENT_CANCELLED: Final = "cancelled"
+EVENT_REFUSED: Final = "refused"
+
+# GenAI conventions.
+GEN_AI_OPERATION_NAME: Final = "gen_ai.operation.name"
+GEN_AI_PROVIDER_NAME: Final = "gen_ai.provider.name"
+GEN_AI_REQUEST_MODEL: Final = "gen_ai.request.model"
+GEN_AI_REQUEST_MAX_TOKENS: Final = "gen_ai.request.max_tokens"
+GEN_AI_REQUEST_TEMPERATURE: Final = "gen_ai.request.temperature"
+GEN_AI_REQUEST_TOP_P: Final = "gen_ai.request.top_p"
+GEN_AI_REQUEST_TOP_K: Final = "gen_ai.request.top_k"
+GEN_AI_REQUEST_SEED: Final = "gen_ai.request.seed"
+GEN_AI_RESPONSE_ID: Final = "gen_ai.response.id"
+GEN_AI_RESPONSE_MODEL: Final = "gen_ai.response.model"
+GEN_AI_RESPONSE_FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
+GEN_AI_USAGE_INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
+GEN_AI_USAGE_OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
+ERROR_TYPE: Final = "error.type"
+
+# Their values.
+OPERATION_CHAT: Final = "chat"
+OPERATION_TEXT: Final = "text_completion"
+PROVIDER: Final = "truedraft"
+
+# What was asked and what was served. The mode is the effective law.
+VERIFICATION_MODE: Final = "truedraft.verification.mode"
+VERIFICATION_REQUESTED: Final = "truedraft.verification.requested"
+LOSSLESS: Final = "truedraft.lossless"
+CLAIM: Final = "truedraft.claim"
+REASONS: Final = "truedraft.reasons"
+REQUEST_MIN_P: Final = "truedraft.request.min_p"
+SEED: Final = "truedraft.seed"
+DOMAIN: Final = "truedraft.domain"
+
+# Counts, on the root span over the request, on a round over the round.
+ROUNDS: Final = "truedraft.rounds"
+DRAFT_TOKENS: Final = "truedraft.draft.tokens"
+ACCEPTED_TOKENS: Final = "truedraft.accepted.tokens"
+CORRECTION_TOKENS: Final = "truedraft.correction.tokens"
+BONUS_TOKENS: Final = "truedraft.bonus.tokens"
+EMITTED_TOKENS: Final = "truedraft.emitted.tokens"
+ACCEPTANCE_LENGTH: Final = "truedraft.acceptance_length"
+FALLBACK_ROUNDS: Final = "truedraft.fallback.rounds"
+FALLBACK_REASON: Final = "truedraft.fallback.reason"
+FALLBACK_DETAIL: Final = "truedraft.fallback.detail"
+# Followed by a reason: how many rounds fell back for it.
+FALLBACK_COUNT_PREFIX: Final = "truedraft.fallback.count."
+CANCEL_REASON: Final = "truedraft.cancel.reason"
+
+# Who did it, and what bitwise equality is relative to.
+DRAFTER_MODEL: Final = "truedraft.drafter.model"
+DRAFTER_KIND: Final = "truedraft.drafter.kind"
+DRAFTER_REPLICA: Final = "truedraft.drafter.replica"
+VERIFIER_REPLICA: Final = "truedraft.verifier.replica"
+ROW_INVARIANT: Final = "truedraft.row_invariant"
+WEIGHTS_HASH: Final = "truedraft.numerics.weights_hash"
+DTYPE: Final = "truedraft.numerics.dtype"
+KERNELS: Final = "truedraft.numerics.kernels"
+THREADS: Final = "truedraft.numerics.threads"
+
+# A round and its batch.
+ROUND_INDEX: Final = "truedraft.round.index"
+ROUND_BASE: Final = "truedraft.round.base"
+PLAN_LENGTH: Final = "truedraft.plan.length"
+PREFILL_TOKENS: Final = "truedraft.prefill.tokens"
+BATCH_SEQUENCES: Final = "truedraft.batch.sequences"
+BATCH_ROWS: Final = "truedraft.batch.rows"
