@@ -25,6 +25,7 @@ class FaultCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FAULT_CODE_PREFIX_MISMATCH: _ClassVar[FaultCode]
     FAULT_CODE_UNSUPPORTED_LAW: _ClassVar[FaultCode]
     FAULT_CODE_DRAFTER_FAILED: _ClassVar[FaultCode]
+    FAULT_CODE_INVALID_MESSAGE: _ClassVar[FaultCode]
 STOP_REASON_UNSPECIFIED: StopReason
 STOP_REASON_LENGTH: StopReason
 STOP_REASON_EXHAUSTED: StopReason
@@ -37,6 +38,7 @@ FAULT_CODE_UNKNOWN_SEQUENCE: FaultCode
 FAULT_CODE_PREFIX_MISMATCH: FaultCode
 FAULT_CODE_UNSUPPORTED_LAW: FaultCode
 FAULT_CODE_DRAFTER_FAILED: FaultCode
+FAULT_CODE_INVALID_MESSAGE: FaultCode
 
 class DraftRequest(_message.Message):
     __slots__ = ("hello", "open", "plan", "close")
