@@ -1,0 +1,160 @@
+"""The spans of one request inside a verifier: queue, prefill, and its rounds with their draft and verify.
+
+Tracing a round costs tens of microseconds; a request that is not sampled costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer
+
+from cluster.speculation.messages import DrafterIdentity
+from cluster.telemetry import names
+from cluster.telemetry.context import extract, inject
+
+Outcome = Literal["finished", "cancelled", "failed"]
+
+
+class SequenceTrace:
+    """Owns the spans of one sequence; called from the engine's thread alone.
+
+    Every call is safe at any time: what is not open is not ended, what begins again ends its predecessor,
+    and after `ended` nothing happens. `at`: a moment in ns since the epoch, now by default, for a step that
+    many sequences share.
+    """
+
+    __slots__ = ("_context", "_live", "_open", "_traceparent", "_tracer")
+
+    def __init__(self, tracer: Tracer, traceparent: str) -> None:
+        self._tracer = tracer
+        self._traceparent = traceparent
+        self._context = extract(traceparent)
+        # Without a parent each span would begin a trace of its own.
+        self._live = trace.get_current_span(self._context).get_span_context().is_valid
+        # In the order in which they began, so that the innermost is last.
+        self._open: dict[str, Span] = {}
+
+    def queued(self, at: int | None = None) -> None:
+        self._begin(names.SPAN_QUEUE, self._context, None, at)
+
+    def admitted(self, at: int | None = None) -> None:
+        self._end(names.SPAN_QUEUE, None, at)
+
+    def prefill_began(self, at: int | None = None) -> None:
+        self._begin(names.SPAN_PREFILL, self._context, None, at)
+
+    def prefill_ended(self, tokens: int, at: int | None = None) -> None:
+        """tokens: how many were computed, those found in a cache left out."""
+        self._end(names.SPAN_PREFILL, {names.PREFILL_TOKENS: tokens}, at)
+
+    def round_began(self, index: int, base: int, plan_length: int, at: int | None = None) -> None:
+        """base: committed tokens, the prompt included; plan_length: 0 is plain decoding."""
+        attributes: dict[str, str | int] = {
+            names.ROUND_INDEX: index,
+            names.ROUND_BASE: base,
+            names.PLAN_LENGTH: plan_length,
+        }
+        self._begin(names.SPAN_ROUND, self._context, attributes, at)
+
+    def draft_began(self, at: int | None = None) -> str:
+        """Returns the traceparent for the drafter."""
+        span = self._begin(names.SPAN_DRAFT, self._inside_round(), None, at, SpanKind.CLIENT)
+        return inject(span) if span is not None else self._traceparent
+
+    def draft_ended(
+        self,
+        drafted: int,
+        drafter: DrafterIdentity | None,
+        fallback: str | None,
+        detail: str = "",
+        at: int | None = None,
+    ) -> None:
+        """fallback: why there is no block, None when there is one."""
+        if not self._live:
+            return
+        attributes: dict[str, str | int] = {names.DRAFT_TOKENS: drafted}
+        # The round says the same of its drafter, so that it can be searched for.
+        shared: dict[str, str | int] = {}
+        if drafter is not None:
+            shared[names.DRAFTER_MODEL] = drafter.model
+            shared[names.DRAFTER_KIND] = drafter.kind
+            shared[names.DRAFTER_REPLICA] = drafter.replica
+        if fallback is not None:
+            shared[names.FALLBACK_REASON] = fallback
+            attributes[names.ERROR_TYPE] = fallback
+            span = self._open.get(names.SPAN_DRAFT)
+            if span is not None:
+                span.set_status(StatusCode.ERROR, detail or fallback)
+        round_span = self._open.get(names.SPAN_ROUND)
+        if round_span is not None and shared:
+            round_span.set_attributes(shared)
+            if fallback is not None:
+                event = {names.FALLBACK_REASON: fallback, names.FALLBACK_DETAIL: detail}
+                round_span.add_event(names.EVENT_FALLBACK, event, at)
+        self._end(names.SPAN_DRAFT, attributes | shared, at)
+
+    def verify_began(self, sequences: int, rows: int, at: int | None = None) -> None:
+        """sequences and rows: of the whole forward pass that this round is part of."""
+        if not self._live:
+            return
+        attributes: dict[str, str | int] = {names.BATCH_SEQUENCES: sequences, names.BATCH_ROWS: rows}
+        self._begin(names.SPAN_VERIFY, self._inside_round(), attributes, at)
+
+    def verify_ended(self, accepted: int, emitted: int, at: int | None = None) -> None:
+        self._end(names.SPAN_VERIFY, {names.ACCEPTED_TOKENS: accepted, names.EMITTED_TOKENS: emitted}, at)
+
+    def round_ended(self, law: str, drafted: int, accepted: int, emitted: int, at: int | None = None) -> None:
+        """Counts as in Provenance, after discards; law: the one that the round was decided under."""
+        attributes: dict[str, str | int] = {
+            names.VERIFICATION_MODE: law,
+            names.DRAFT_TOKENS: drafted,
+            names.ACCEPTED_TOKENS: accepted,
+            names.EMITTED_TOKENS: emitted,
+        }
+        self._end(names.SPAN_ROUND, attributes, at)
+
+    def ended(self, outcome: Outcome, reason: str = "", at: int | None = None) -> None:
+        """Ends whatever is open. reason: of few values, such as an exception's class name."""
+        for name in reversed(tuple(self._open)):
+            span = self._open[name]
+            if outcome == "cancelled":
+                span.add_event(names.EVENT_CANCELLED, {names.CANCEL_REASON: reason}, at)
+            elif outcome == "failed":
+                span.set_status(StatusCode.ERROR, reason)
+                span.set_attribute(names.ERROR_TYPE, reason)
+            self._end(name, None, at)
+        self._live = False
+
+    def _inside_round(self) -> Context:
+        span = self._open.get(names.SPAN_ROUND)
+        return self._context if span is None else trace.set_span_in_context(span, self._context)
+
+    def _begin(
+        self,
+        name: str,
+        parent: Context,
+        attributes: dict[str, str | int] | None,
+        at: int | None,
+        kind: SpanKind = SpanKind.INTERNAL,
+    ) -> Span | None:
+        if not self._live:
+            return None
+        self._end(name, None, at)
+        span = self._tracer.start_span(name, parent, kind, attributes, start_time=at)
+        if not span.is_recording():
+            # Not sampled, or nowhere to go: the same holds for all that follow.
+            self._live = False
+            return None
+        self._open[name] = span
+        return span
+
+    def _end(self, name: str, attributes: dict[str, str | int] | None, at: int | None) -> None:
+        span = self._open.pop(name, None)
+        if span is None:
+            return
+        if attributes is not None:
+            span.set_attributes(attributes)
+        span.end(at)
