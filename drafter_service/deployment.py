@@ -1,0 +1,95 @@
+"""The drafter as a Serve deployment: it carries no requests, only a replica's life and its address."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import ray
+import torch
+from opentelemetry import trace
+from ray import serve
+
+from cluster.checkpoints import load_model, load_tokenizer, resolve, tokenizer_hash
+from cluster.drafting import Drafter, NgramDrafter
+from drafter_service.drafters.causal_lm import CausalLmDrafter
+from drafter_service.server import DraftingServer
+from drafter_service.spec import DrafterKind, DrafterSpec
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A drafter with the tokenizer it shares with its target; vocab_size: ids of that tokenizer."""
+
+    drafter: Drafter
+    tokenizer_hash: str
+    vocab_size: int
+
+
+def load(spec: DrafterSpec) -> Loaded:
+    """Builds the drafter. Raises CheckpointError; ValueError for a draft model with another tokenizer."""
+    if spec.threads:
+        torch.set_num_threads(spec.threads)
+    cache_dir = Path(spec.cache_dir) if spec.cache_dir else None
+    tokenizer = load_tokenizer(resolve(spec.target, cache_dir))
+    shared, vocab_size = tokenizer_hash(tokenizer), len(tokenizer)
+    if spec.kind == DrafterKind.NGRAM:
+        return Loaded(NgramDrafter(), shared, vocab_size)
+    checkpoint = resolve(spec.model, cache_dir)
+    own = tokenizer_hash(load_tokenizer(checkpoint))
+    if own != shared:
+        raise ValueError(f"the tokenizer of {spec.model} is {own}, that of its target {spec.target} {shared}")
+    model = load_model(checkpoint, spec.dtype, spec.device)
+    context = int(model.config.get_text_config().max_position_embeddings)
+    drafter = CausalLmDrafter(model, checkpoint.reference, checkpoint.revision, context, vocab_size)
+    return Loaded(drafter, shared, vocab_size)
+
+
+@serve.deployment
+class DrafterDeployment:
+    """One replica: a drafter behind a gRPC server of its own, found through the replica's metadata."""
+
+    async def __init__(self, spec: DrafterSpec) -> None:
+        self._spec = spec
+        self._replica = serve.get_replica_context().replica_tag
+        loaded = await asyncio.to_thread(load, spec)
+        self._model = loaded.drafter.model
+        self._server = DraftingServer(
+            loaded.drafter,
+            loaded.tokenizer_hash,
+            loaded.vocab_size,
+            self._replica,
+            trace.get_tracer("truedraft.drafter"),
+        )
+        # gRPC's asyncio server belongs to the loop that starts it: this one, the user code's.
+        await self._server.start(ray.util.get_node_ip_address(), spec.ports)
+        _log.info("drafting with %s on %s", self._model, self._server.address)
+
+    def record_replica_metadata(self) -> dict[str, str]:
+        """Read once by Serve, after __init__; comes with every choice of a replica."""
+        return {
+            "address": self._server.address,
+            "replica": self._replica,
+            "node_id": ray.get_runtime_context().get_node_id(),
+            "kind": self._spec.kind,
+            "model": self._model,
+        }
+
+    async def info(self) -> dict[str, object]:
+        """The metadata and the labels of the node that this replica was placed on."""
+        return {**self.record_replica_metadata(), "labels": dict(ray.get_runtime_context().get_node_labels())}
+
+    def check_health(self) -> None:
+        """Called by Serve. Raises RuntimeError when the replica has to be replaced."""
+        if not self._server.healthy:
+            raise RuntimeError("the drafting thread has ended")
+
+    async def __del__(self) -> None:
+        """Called by Serve when the replica shuts down."""
+        # Absent when __init__ failed.
+        if hasattr(self, "_server"):
+            await self._server.stop()

@@ -1,0 +1,1 @@
+"""Drafters with weights. Those without lie in cluster.drafting."""

@@ -1,0 +1,123 @@
+"""Any causal language model that shares the target's tokenizer, drafting token after token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel
+from transformers.cache_utils import DynamicSlidingWindowLayer
+
+from cluster.drafting.drafter import DraftingError, DraftJob
+from cluster.speculation.messages import DraftBlock, SessionSpec
+from cluster.speculation.noise import GumbelField
+from cluster.speculation.sampling import Sampling, target_probs
+
+
+@dataclass(slots=True)
+class _Session:
+    """tokens: prompt and committed; cached: the tokens whose keys and values the cache holds, of
+    which the first `settled` are known to be committed."""
+
+    sampling: Sampling
+    noise: GumbelField
+    tokens: list[int]
+    cache: DynamicCache = field(default_factory=DynamicCache)
+    cached: list[int] = field(default_factory=list)
+    settled: int = 0
+
+    def forget(self) -> None:
+        self.cache, self.cached, self.settled = DynamicCache(), [], 0
+
+    def roll_back(self) -> None:
+        """Keep what cache and committed tokens share, but leave a token to be computed."""
+        agreed, limit = self.settled, min(len(self.cached), len(self.tokens) - 1)
+        while agreed < limit and self.cached[agreed] == self.tokens[agreed]:
+            agreed += 1
+        surplus = len(self.cached) - agreed
+        if surplus:
+            self.cache.crop(-surplus)
+            del self.cached[agreed:]
+        self.settled = agreed
+
+
+class CausalLmDrafter:
+    """Draws each token from the model's own distribution after the request's transforms.
+
+    The draw uses Gumbel noise of the session's key at the token's absolute position. Under `coupled`
+    that is the verifier's own, so draft and target agree as often as their distributions let them.
+    vocab_size: ids of the tokenizer; a model's padding rows beyond it are never proposed. context:
+    positions that the model can see; no token beyond them is computed.
+    Raises ValueError for a model whose state cannot be rolled back, such as one with linear attention.
+    """
+
+    kind = "causal_lm"
+
+    def __init__(
+        self, model: PreTrainedModel, name: str, revision: str, context: int, vocab_size: int
+    ) -> None:
+        layers = DynamicCache(config=model.config).layers
+        if not all(layer.is_croppable or isinstance(layer, DynamicSlidingWindowLayer) for layer in layers):
+            raise ValueError(f"{name} keeps a state that cannot be rolled back after a rejected draft")
+        self.model = name
+        self.revision = revision
+        self._model = model
+        self._context = context
+        self._vocab_size = vocab_size
+        self._embedded = len(cast(Tensor, model.get_input_embeddings().weight))
+        self._sessions: dict[int, _Session] = {}
+
+    def open(self, spec: SessionSpec) -> None:
+        self._sessions[spec.sequence] = _Session(
+            spec.sampling, GumbelField(spec.noise_key), list(spec.prompt_ids)
+        )
+
+    def draft(self, jobs: Sequence[DraftJob]) -> list[DraftBlock]:
+        return [self._draft(self._sessions[job.sequence], job) for job in jobs]
+
+    def close(self, sequence: int) -> None:
+        self._sessions.pop(sequence, None)
+
+    def _draft(self, session: _Session, job: DraftJob) -> DraftBlock:
+        session.tokens.extend(job.committed)
+        # The last draft is not computed, so it may lie one past the context.
+        length = min(job.length, self._context + 1 - len(session.tokens))
+        if length <= 0:
+            if len(session.tokens) > self._context:
+                session.forget()
+            return DraftBlock()
+        try:
+            return self._continue(session, length)
+        except (RuntimeError, IndexError, ValueError, TypeError) as error:
+            # Layers may have been extended unevenly.
+            session.forget()
+            raise DraftingError(f"{self.model}: {error}") from error
+
+    def _continue(self, session: _Session, length: int) -> DraftBlock:
+        session.roll_back()
+        fresh = session.tokens[len(session.cached) :]
+        if max(fresh) >= self._embedded:
+            # On a GPU the look-up itself would end the process.
+            raise ValueError(f"token {max(fresh)} is not among the model's {self._embedded}")
+        session.settled = len(session.tokens)
+        drafts: list[int] = []
+        max_q: list[float] = []
+        while True:
+            probs = target_probs(self._logits(session, fresh), session.sampling)[0]
+            max_q.append(float(probs.max()))
+            drafts.append(session.noise.winner(len(session.tokens) + len(drafts), probs))
+            if len(drafts) == length:
+                return DraftBlock(tokens=tuple(drafts), max_q=tuple(max_q))
+            fresh = drafts[-1:]
+
+    @torch.inference_mode()
+    def _logits(self, session: _Session, fresh: list[int]) -> Tensor:
+        """Logits after the last of `fresh`: float32 [1, vocab]; appends them all to the cache."""
+        ids = torch.tensor([fresh], device=self._model.device)
+        output = self._model(ids, past_key_values=session.cache, use_cache=True, logits_to_keep=1)
+        session.cached.extend(fresh)
+        logits: Tensor = output.logits[:, -1, : self._vocab_size].float()
+        return logits

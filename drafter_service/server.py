@@ -1,0 +1,141 @@
+"""The drafter's side of the drafting protocol: a gRPC server in front of one drafter."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import AsyncIterator
+
+import grpc
+import grpc.aio
+from opentelemetry.trace import Tracer
+
+from cluster.drafting import Drafter
+from cluster.drafting.wire import KEEPALIVE_INTERVAL_MS, KEEPALIVE_TIMEOUT_MS, PROTOCOL_VERSION
+from cluster.speculation.messages import DrafterIdentity
+from drafter_service.stream import Context, Replica, Stream
+from drafter_service.worker import DraftingWorker
+from truedraft.v1 import drafting_pb2, drafting_pb2_grpc
+
+_log = logging.getLogger(__name__)
+
+_STOP_GRACE_S = 0.5
+_OPTIONS = [
+    # Without it two servers may share a port, and a range's next port would never be tried.
+    ("grpc.so_reuseport", 0),
+    ("grpc.keepalive_time_ms", KEEPALIVE_INTERVAL_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    # Verifiers ping as often as we do; the default calls that an attack.
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_INTERVAL_MS // 2),
+    ("grpc.http2.max_ping_strikes", 0),
+]
+
+
+class DraftingServer(drafting_pb2_grpc.DraftingServiceServicer):
+    """Serves any number of verifiers' streams with one drafter.
+
+    tokenizer_hash, vocab_size: of the target's tokenizer, which verifiers must share; replica: this
+    server's name. Everything but drafting itself runs on the event loop of `start`.
+    """
+
+    def __init__(
+        self, drafter: Drafter, tokenizer_hash: str, vocab_size: int, replica: str, tracer: Tracer
+    ) -> None:
+        self._revision = drafter.revision
+        # Never 0, which is what an unset field reads.
+        self._replica = Replica(
+            DrafterIdentity(drafter.model, drafter.kind, replica), incarnation=secrets.randbits(64) | 1
+        )
+        self._tokenizer_hash = tokenizer_hash
+        self._vocab_size = vocab_size
+        self._tracer = tracer
+        self._worker = DraftingWorker(drafter)
+        self._server: grpc.aio.Server | None = None
+        self.address = ""
+
+    @property
+    def healthy(self) -> bool:
+        """Started, and the drafting thread is alive."""
+        return self._server is not None and self._worker.alive
+
+    async def start(self, host: str = "127.0.0.1", ports: tuple[int, int] | None = None) -> str:
+        """Serve on `host` and return the address; ports: the first free one of first..last, None for any.
+
+        Raises RuntimeError if none is free.
+        """
+        server = grpc.aio.server(options=_OPTIONS)
+        drafting_pb2_grpc.add_DraftingServiceServicer_to_server(self, server)  # type: ignore[no-untyped-call]
+        host = f"[{host}]" if ":" in host else host
+        first, last = ports or (0, 0)
+        for port in range(first, last + 1):
+            with contextlib.suppress(RuntimeError):
+                self.address = f"{host}:{server.add_insecure_port(f'{host}:{port}')}"
+                break
+        else:
+            raise RuntimeError(f"no free port on {host} in {first}..{last}")
+        self._worker.start()
+        await server.start()
+        self._server = server
+        return self.address
+
+    async def stop(self) -> None:
+        """End all streams, then the drafting thread; no error if not started."""
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop(_STOP_GRACE_S)
+            await asyncio.to_thread(self._worker.stop)
+
+    async def Draft(  # noqa: N802 - the wire's name
+        self, request_iterator: AsyncIterator[drafting_pb2.DraftRequest], context: Context
+    ) -> None:
+        """One verifier's stream, until it ends it or breaks."""
+        try:
+            hello = await anext(request_iterator)
+        except StopAsyncIteration:
+            return
+        refusal = self._refusal(hello)
+        if refusal is not None:
+            _log.warning("refused %s: %s", hello.hello.verifier_replica or "a verifier", refusal.detail)
+            await context.write(drafting_pb2.DraftResponse(fault=refusal))
+            return
+        await context.write(drafting_pb2.DraftResponse(welcome=self._welcome()))
+        stream = Stream(self._replica, self._vocab_size, self._worker, self._tracer, context)
+        try:
+            async for request in request_iterator:
+                stream.handle(request)
+        finally:
+            await stream.end()
+
+    def _refusal(self, request: drafting_pb2.DraftRequest) -> drafting_pb2.Fault | None:
+        hello = request.hello
+        if request.WhichOneof("message") != "hello":
+            code, detail = drafting_pb2.FAULT_CODE_INVALID_MESSAGE, "a stream begins with Hello"
+        elif hello.protocol_version != PROTOCOL_VERSION:
+            code = drafting_pb2.FAULT_CODE_PROTOCOL_VERSION
+            detail = f"the verifier speaks version {hello.protocol_version}, the drafter {PROTOCOL_VERSION}"
+        elif hello.tokenizer_hash != self._tokenizer_hash:
+            code = drafting_pb2.FAULT_CODE_TOKENIZER_MISMATCH
+            detail = (
+                f"the verifier's tokenizer is {hello.tokenizer_hash}, the drafter's {self._tokenizer_hash}"
+            )
+        elif hello.vocab_size != self._vocab_size:
+            code = drafting_pb2.FAULT_CODE_VOCABULARY_MISMATCH
+            detail = f"the verifier's vocabulary has {hello.vocab_size} ids, the drafter's {self._vocab_size}"
+        else:
+            return None
+        return drafting_pb2.Fault(code=code, detail=detail)
+
+    def _welcome(self) -> drafting_pb2.Welcome:
+        identity = self._replica.identity
+        return drafting_pb2.Welcome(
+            protocol_version=PROTOCOL_VERSION,
+            drafter_model=identity.model,
+            drafter_revision=self._revision,
+            drafter_kind=identity.kind,
+            drafter_replica=identity.replica,
+            incarnation=self._replica.incarnation,
+        )

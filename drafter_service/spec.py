@@ -1,0 +1,37 @@
+"""What a drafter replica is configured with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class DrafterKind(StrEnum):
+    """How a replica drafts: by looking up the text itself, or with a causal language model."""
+
+    NGRAM = "ngram"
+    CAUSAL_LM = "causal_lm"
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterSpec:
+    """target: checkpoint reference of the target, whose tokenizer is the drafter's too; model: checkpoint
+    reference of the draft model, empty for a kind without one; dtype, device: as torch names them;
+    cache_dir: where packaged checkpoints lie, None for the default; ports: the first free one of
+    first..last is listened on, None for any; threads: CPU threads, 0 leaves torch's choice.
+
+    Raises ValueError when kind and model do not go together.
+    """
+
+    target: str
+    kind: str = DrafterKind.NGRAM
+    model: str = ""
+    dtype: str = "float32"
+    device: str = "cpu"
+    cache_dir: str | None = None
+    ports: tuple[int, int] | None = None
+    threads: int = 0
+
+    def __post_init__(self) -> None:
+        if (DrafterKind(self.kind) is DrafterKind.CAUSAL_LM) != bool(self.model):
+            raise ValueError(f"a drafter of kind {self.kind} {'takes no' if self.model else 'needs a'} model")

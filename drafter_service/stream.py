@@ -1,0 +1,169 @@
+"""One verifier's stream after the handshake: messages in, blocks and faults out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass
+
+import grpc.aio
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
+
+from cluster.speculation.messages import DrafterIdentity
+from cluster.telemetry import context as trace_context
+from cluster.telemetry import names
+from drafter_service.sessions import Session, SessionFault, StreamSessions
+from drafter_service.worker import Drafted, DraftingWorker, Work
+from truedraft.v1 import drafting_pb2
+
+_log = logging.getLogger(__name__)
+
+# What a write to a verifier that has gone raises.
+_BROKEN = (grpc.aio.AioRpcError, grpc.aio.UsageError, grpc.aio.InternalError, asyncio.InvalidStateError)
+
+Context = grpc.aio.ServicerContext[drafting_pb2.DraftRequest, drafting_pb2.DraftResponse]
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """Who answers; incarnation: drawn anew by every start."""
+
+    identity: DrafterIdentity
+    incarnation: int
+
+
+class Stream:
+    """Lives on the event loop that creates it. vocab_size: ids at or above it are refused."""
+
+    def __init__(
+        self, replica: Replica, vocab_size: int, worker: DraftingWorker, tracer: Tracer, context: Context
+    ) -> None:
+        self._replica = replica
+        self._worker = worker
+        self._tracer = tracer
+        self._context = context
+        self._sessions = StreamSessions(vocab_size)
+        self._loop = asyncio.get_running_loop()
+        self._outbox: asyncio.Queue[drafting_pb2.DraftResponse] = asyncio.Queue()
+        self._writer = self._loop.create_task(self._write())
+        self._ended = False
+
+    def handle(self, request: drafting_pb2.DraftRequest) -> None:
+        """Never raises: what cannot be honoured is answered with a Fault."""
+        kind = request.WhichOneof("message")
+        message = getattr(request, kind) if kind else drafting_pb2.Close()
+        try:
+            match kind:
+                case "open":
+                    self._release(self._sessions.open(request.open))
+                case "plan":
+                    self._plan(request.plan)
+                case "close":
+                    self._release(self._sessions.close(request.close))
+                case _:
+                    # Without a session's numbers: the stream's own fault.
+                    message = drafting_pb2.Close()
+                    detail = f"{kind or 'an unknown message'} is out of place after Hello"
+                    raise SessionFault(drafting_pb2.FAULT_CODE_INVALID_MESSAGE, detail)
+        except SessionFault as fault:
+            self._fault(fault.code, str(fault), message)
+        except Exception as error:
+            _log.exception("a message could not be handled")
+            self._fault(drafting_pb2.FAULT_CODE_DRAFTER_FAILED, _described(error), message)
+
+    async def end(self) -> None:
+        """Close what is open and let the writer go; nothing is written from here on."""
+        self._ended = True
+        for session in self._sessions.close_all():
+            self._release(session)
+        self._writer.cancel()
+        await asyncio.gather(self._writer, return_exceptions=True)
+
+    def _plan(self, plan: drafting_pb2.Plan) -> None:
+        session = self._sessions.commit(plan)
+        span = self._span(plan)
+
+        def done(drafted: Drafted) -> None:
+            # A loop that is closed has no stream left to answer.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._answer, plan, span, drafted)
+
+        self._worker.submit(Work(session, len(session.tokens), plan.block_length, done))
+
+    def _span(self, plan: drafting_pb2.Plan) -> Span:
+        """A plan's span, from its receipt on."""
+        identity = self._replica.identity
+        attributes: dict[str, str | int] = {
+            names.DRAFTER_MODEL: identity.model,
+            names.DRAFTER_KIND: identity.kind,
+            names.DRAFTER_REPLICA: identity.replica,
+            names.PLAN_LENGTH: plan.block_length,
+        }
+        return self._tracer.start_span(
+            names.SPAN_DRAFT,
+            context=trace_context.extract(plan.traceparent),
+            kind=SpanKind.SERVER,
+            attributes=attributes,
+        )
+
+    def _answer(self, plan: drafting_pb2.Plan, span: Span, drafted: Drafted) -> None:
+        if drafted.error is not None:
+            span.record_exception(drafted.error)
+            span.set_status(Status(StatusCode.ERROR))
+            self._fault(drafting_pb2.FAULT_CODE_DRAFTER_FAILED, _described(drafted.error), plan)
+        elif drafted.block is not None:
+            tokens = drafted.block.tokens
+            span.set_attribute(names.DRAFT_TOKENS, len(tokens))
+            complete = len(tokens) == plan.block_length
+            reason = drafting_pb2.STOP_REASON_LENGTH if complete else drafting_pb2.STOP_REASON_EXHAUSTED
+            block = drafting_pb2.Block(
+                sequence=plan.sequence,
+                epoch=plan.epoch,
+                plan_id=plan.plan_id,
+                incarnation=self._replica.incarnation,
+                prefix_hash=plan.prefix_hash,
+                ids=tokens,
+                max_q=drafted.block.max_q,
+                stop_reason=reason,
+                draft_time_ns=drafted.elapsed_ns,
+                traceparent=trace_context.inject(span),
+            )
+            self._send(drafting_pb2.DraftResponse(block=block))
+        span.end()
+
+    def _fault(
+        self,
+        code: drafting_pb2.FaultCode,
+        detail: str,
+        message: drafting_pb2.Open | drafting_pb2.Plan | drafting_pb2.Close,
+    ) -> None:
+        fault = drafting_pb2.Fault(
+            code=code,
+            detail=detail,
+            sequence=message.sequence,
+            epoch=message.epoch,
+            plan_id=message.plan_id if isinstance(message, drafting_pb2.Plan) else 0,
+        )
+        self._send(drafting_pb2.DraftResponse(fault=fault))
+
+    def _release(self, session: Session | None) -> None:
+        if session is not None:
+            self._worker.close(session)
+
+    def _send(self, response: drafting_pb2.DraftResponse) -> None:
+        if not self._ended:
+            self._outbox.put_nowait(response)
+
+    async def _write(self) -> None:
+        while True:
+            response = await self._outbox.get()
+            try:
+                await self._context.write(response)
+            except _BROKEN:
+                # The verifier is gone; the reader notices as well and ends the stream.
+                return
+
+
+def _described(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,137 @@
+"""The one thread that drafts: plans of all streams, gathered into one call while the last one runs."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from cluster.drafting import Drafter
+from cluster.drafting.drafter import DraftJob
+from cluster.speculation.messages import DraftBlock
+from drafter_service.sessions import Session
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drafted:
+    """A plan's outcome: its block, the error that took its place, or neither when a newer plan replaced it.
+
+    elapsed_ns: time of the drafter's call, which may have served other plans too.
+    """
+
+    block: DraftBlock | None = None
+    error: Exception | None = None
+    elapsed_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """A block wanted of a session after its first `upto` tokens; done: called once, from the worker."""
+
+    session: Session
+    upto: int
+    length: int
+    done: Callable[[Drafted], None]
+
+
+class DraftingWorker:
+    """Runs a drafter in a thread of its own: drafters serve one caller at a time.
+
+    A session is opened in the drafter when it first drafts, and again after an error, from the
+    tokens that the session holds: whatever a failed call left behind is never drafted from.
+    """
+
+    def __init__(self, drafter: Drafter) -> None:
+        self._drafter = drafter
+        self._inbox: queue.SimpleQueue[Work | Session | None] = queue.SimpleQueue()
+        # How many of a session's tokens the drafter has; absent: not open there.
+        self._fed: dict[int, int] = {}
+        self._thread = threading.Thread(target=self._run, name="drafting", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def submit(self, work: Work) -> None:
+        """Any thread. A session's newer work replaces older work that has not begun."""
+        self._inbox.put(work)
+
+    def close(self, session: Session) -> None:
+        """Any thread. Work of the session that has not begun is dropped."""
+        self._inbox.put(session)
+
+    def stop(self) -> None:
+        """Ends after the call that is running, and waits for it. Blocks."""
+        self._inbox.put(None)
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            items = [self._inbox.get()]
+            while not self._inbox.empty():
+                items.append(self._inbox.get())
+            newest: dict[int, Work] = {}
+            for item in items:
+                if item is None:
+                    for work in newest.values():
+                        work.done(Drafted())
+                    return
+                if isinstance(item, Session):
+                    dropped = newest.pop(item.number, None)
+                    self._forget(item.number)
+                else:
+                    dropped = newest.pop(item.session.number, None)
+                    newest[item.session.number] = item
+                if dropped is not None:
+                    dropped.done(Drafted())
+            if newest:
+                self._draft(list(newest.values()))
+
+    def _draft(self, batch: list[Work]) -> None:
+        began = time.perf_counter_ns()
+        try:
+            blocks = self._drafter.draft([self._job(work) for work in batch])
+            if len(blocks) != len(batch):
+                raise RuntimeError(
+                    f"{self._drafter.model} answered {len(batch)} jobs with {len(blocks)} blocks"
+                )
+        except Exception as error:
+            for work in batch:
+                self._forget(work.session.number)
+            if len(batch) > 1:
+                # Whose fault it was is not known: each on its own.
+                for work in batch:
+                    self._draft([work])
+            else:
+                _log.warning("drafting failed: %s: %s", type(error).__name__, error)
+                batch[0].done(Drafted(error=error, elapsed_ns=time.perf_counter_ns() - began))
+            return
+        outcome = Drafted(elapsed_ns=time.perf_counter_ns() - began)
+        for work, block in zip(batch, blocks, strict=True):
+            self._fed[work.session.number] = work.upto
+            work.done(replace(outcome, block=block))
+
+    def _job(self, work: Work) -> DraftJob:
+        session = work.session
+        fed = self._fed.get(session.number)
+        if fed is None:
+            tokens = tuple(session.tokens[: work.upto])
+            self._drafter.open(replace(session.spec, sequence=session.number, prompt_ids=tokens))
+            fed = work.upto
+        return DraftJob(session.number, tuple(session.tokens[fed : work.upto]), work.length)
+
+    def _forget(self, number: int) -> None:
+        self._fed.pop(number, None)
+        try:
+            self._drafter.close(number)
+        except Exception:
+            _log.exception("a drafter could not close a session")
