@@ -61,4 +61,11 @@ class Refused:
     detail: str
 
 
-GenerationEvent = Committed | Finished | Refused
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The last event of a request that the verifier could not finish."""
+
+    detail: str
+
+
+GenerationEvent = Committed | Finished | Refused | Failed

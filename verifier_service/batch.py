@@ -1,0 +1,42 @@
+"""Runs an engine in the caller's thread until given requests are answered: no server, no cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from cluster.speculation.request import Committed, Finished, GenerationEvent, GenerationRequest
+from verifier_service.engine import Engine
+
+
+@dataclass(slots=True)
+class Answer:
+    """What became of a request; finished is None until it is whole."""
+
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    finished: Finished | None = None
+
+    def take(self, event: GenerationEvent) -> None:
+        """Adds an event. Raises RuntimeError for one that says the request failed."""
+        match event:
+            case Committed(text, token_ids):
+                self.text += text
+                self.token_ids.extend(token_ids)
+            case Finished():
+                self.finished = event
+            case _:
+                raise RuntimeError(event.detail)
+
+
+def answer_all(engine: Engine, requests: Sequence[GenerationRequest]) -> list[Answer]:
+    """Submits the requests together and steps until all are answered; in their order.
+
+    Raises RuntimeError when one is refused or fails.
+    """
+    answers = [Answer() for _ in requests]
+    for request, answer in zip(requests, answers, strict=True):
+        engine.submit(request, answer.take)
+    while any(answer.finished is None for answer in answers):
+        engine.step()
+    return answers

@@ -1,0 +1,86 @@
+"""From a spec to an engine: loads the target, checks its numerics, and puts the parts together."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from opentelemetry.trace import Tracer
+from transformers import PreTrainedTokenizerBase
+
+from cluster.checkpoints.loading import (
+    end_of_sequence_ids,
+    load_model,
+    load_tokenizer,
+    tokenizer_hash,
+    weights_hash,
+)
+from cluster.checkpoints.registry import Checkpoint, resolve
+from cluster.scheduling import FixedPlanner
+from cluster.speculation.provenance import Numerics
+from verifier_service.drafting.port import DraftingPort
+from verifier_service.engine import Engine, Limits
+from verifier_service.invariance import rows_are_invariant
+from verifier_service.spec import VerifierSpec
+from verifier_service.target import TargetModel
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTarget:
+    """A target ready to decode, and what is known of it."""
+
+    model: TargetModel
+    tokenizer: PreTrainedTokenizerBase
+    checkpoint: Checkpoint
+    tokenizer_hash: str
+    stop_ids: frozenset[int]
+    numerics: Numerics
+
+
+def load_target(spec: VerifierSpec) -> LoadedTarget:
+    """Loads the spec's checkpoint and checks whether its rows are bitwise invariant here.
+
+    Raises CheckpointError; ValueError for a model whose attention is not supported.
+    """
+    checkpoint = resolve(spec.model, Path(spec.cache_dir) if spec.cache_dir else None)
+    tokenizer = load_tokenizer(checkpoint)
+    model = load_model(checkpoint, spec.dtype, spec.device)
+    stop_ids = end_of_sequence_ids(model, tokenizer)
+    # Before the target packs the weights away.
+    target = TargetModel(model, weights_hash(model), spec.threads)
+    invariant = rows_are_invariant(target)
+    log.info("%s: rows are %s invariant", spec.model, "bitwise" if invariant else "not bitwise")
+    return LoadedTarget(
+        target, tokenizer, checkpoint, tokenizer_hash(tokenizer), stop_ids, target.numerics(invariant)
+    )
+
+
+def build_engine(
+    loaded: LoadedTarget,
+    spec: VerifierSpec,
+    drafting: DraftingPort | None,
+    tracer: Tracer,
+    replica: str = "in-process",
+) -> Engine:
+    """An engine over a loaded target; several may share one, in one thread."""
+    limits = Limits(
+        max_active=spec.max_active,
+        max_queued=spec.max_queued,
+        kv_tokens=spec.kv_tokens,
+        step_rows=spec.step_rows,
+        draft_deadline=spec.draft_deadline_s,
+    )
+    return Engine(
+        target=loaded.model,
+        tokenizer=loaded.tokenizer,
+        stop_ids=loaded.stop_ids,
+        numerics=loaded.numerics,
+        planner=FixedPlanner(spec.block_length),
+        drafting=drafting,
+        limits=limits,
+        tracer=tracer,
+        replica=replica,
+    )

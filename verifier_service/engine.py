@@ -1,0 +1,357 @@
+"""The step loop: continuous batching over sequences that prefill, wait for drafts, or are ready."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+
+from opentelemetry.trace import Tracer
+from transformers import PreTrainedTokenizerBase
+
+from cluster.scheduling import Planner
+from cluster.speculation.law import COUPLED
+from cluster.speculation.messages import DraftBlock, SessionSpec, Verdict
+from cluster.speculation.noise import Noise, Purpose, derive_key
+from cluster.speculation.provenance import Numerics
+from cluster.speculation.request import Committed, Failed, Finished, FinishReason, GenerationRequest, Refused
+from cluster.speculation.sampling import target_probs
+from cluster.telemetry.sequence import SequenceTrace
+from verifier_service.attention import TILE
+from verifier_service.drafting.port import DraftingPort, DraftReply, DraftTicket, Fallback
+from verifier_service.kv_cache import SequenceCache
+from verifier_service.sequence import Phase, Sequence, Sink
+from verifier_service.target import Rows, TargetModel
+from verifier_service.text import TextStream
+from verifier_service.verification import verify
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """max_active: sequences in the batch; max_queued: sequences waiting; kv_tokens: tokens of cache;
+    step_rows: rows of one forward; draft_deadline, gather: seconds to wait for a block, and for the
+    blocks of others once one sequence is ready.
+    """
+
+    max_active: int = 16
+    max_queued: int = 256
+    kv_tokens: int = 65536
+    step_rows: int = 512
+    draft_deadline: float = 2.0
+    gather: float = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A snapshot for status and tests."""
+
+    active: int
+    queued: int
+    kv_tokens: int
+
+
+class _BlockFrontier:
+    """Lets admission see a block one position at a time, and never its tokens."""
+
+    def __init__(self, max_q: tuple[float, ...]) -> None:
+        self._max_q = max_q
+        self._admitted = 0
+
+    @property
+    def next_max_q(self) -> float | None:
+        return self._max_q[self._admitted] if self._admitted < len(self._max_q) else None
+
+    def admit(self) -> None:
+        self._admitted += 1
+
+
+class Engine:
+    """Owns every sequence. `submit`, `cancel`, `deliver` may be called from any thread; `step` and
+    `run` belong to one.
+    """
+
+    def __init__(
+        self,
+        target: TargetModel,
+        tokenizer: PreTrainedTokenizerBase,
+        stop_ids: frozenset[int],
+        numerics: Numerics,
+        planner: Planner,
+        drafting: DraftingPort | None,
+        limits: Limits,
+        tracer: Tracer,
+        replica: str = "in-process",
+    ) -> None:
+        self._target = target
+        self._tokenizer = tokenizer
+        self._stop_ids = stop_ids
+        self._numerics = numerics
+        self._planner = planner
+        self._drafting = drafting
+        self._limits = limits
+        self._tracer = tracer
+        self._replica = replica
+        self._lock = threading.Condition()
+        self._submitted: deque[Sequence] = deque()
+        self._cancelled: set[str] = set()
+        self._replies: deque[DraftReply] = deque()
+        self._stopping = False
+        self._queued: deque[Sequence] = deque()
+        self._active: dict[int, Sequence] = {}
+        self._kv_reserved = 0
+        self._numbers = 0
+        self._plans = 0
+        if drafting is not None:
+            drafting.connect(self.deliver)
+
+    # -- from any thread ---------------------------------------------------------------------------
+
+    def submit(self, request: GenerationRequest, sink: Sink) -> None:
+        """Takes a request; its events go to `sink`, called from the engine's thread, Refused at once."""
+        with self._lock:
+            full = len(self._submitted) + len(self._queued) >= self._limits.max_queued
+            if not full:
+                self._numbers += 1
+                text = TextStream(self._tokenizer, request.stop)
+                trace = SequenceTrace(self._tracer, request.traceparent)
+                trace.queued()
+                self._submitted.append(Sequence(self._numbers, request, sink, text, trace))
+                self._lock.notify()
+        if full:
+            sink(Refused(f"the verifier's queue of {self._limits.max_queued} requests is full"))
+
+    def cancel(self, request_id: str) -> None:
+        """Frees a request's sequence before the next step; no event follows, no error if it is over."""
+        with self._lock:
+            self._cancelled.add(request_id)
+            self._lock.notify()
+
+    def deliver(self, reply: DraftReply) -> None:
+        """Takes a drafter's reply."""
+        with self._lock:
+            self._replies.append(reply)
+            self._lock.notify()
+
+    def load(self) -> Load:
+        with self._lock:
+            return Load(len(self._active), len(self._queued) + len(self._submitted), self._kv_reserved)
+
+    def stop(self) -> None:
+        """Makes `run` return after the current step."""
+        with self._lock:
+            self._stopping = True
+            self._lock.notify()
+
+    # -- the engine's thread -----------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Steps until `stop`; sleeps while there is nothing to do."""
+        while not self._stopping:
+            self.step()
+        for sequence in [*self._active.values(), *self._queued, *self._submitted]:
+            self._fail(sequence, "the verifier is shutting down")
+
+    def step(self) -> None:
+        """One round of whatever is ready; waits for the next event if nothing is."""
+        self._take_in()
+        for sequence in list(self._active.values()):
+            if sequence.phase is Phase.IDLE:
+                self._begin_round(sequence)
+        self._gather()
+        batch = self._compose()
+        if batch:
+            try:
+                self._forward(batch)
+            except Exception as error:
+                # Losing a batch must not lose the engine: the next requests find it working.
+                log.exception("a step failed")
+                for sequence, _ in batch:
+                    if sequence.number in self._active:
+                        self._fail(sequence, f"the verifier's forward failed: {type(error).__name__}")
+
+    def _take_in(self) -> None:
+        """Handles what other threads left: cancels, replies, new requests; admits those that fit."""
+        with self._lock:
+            cancelled, self._cancelled = self._cancelled, set()
+            replies, self._replies = self._replies, deque()
+            self._queued.extend(self._submitted)
+            self._submitted.clear()
+        if cancelled:
+            for sequence in list(self._active.values()):
+                if sequence.request.request_id in cancelled:
+                    sequence.trace.ended("cancelled", "the client cancelled")
+                    self._release(sequence, "cancelled")
+            for sequence in [s for s in self._queued if s.request.request_id in cancelled]:
+                sequence.trace.ended("cancelled", "the client cancelled")
+                self._queued.remove(sequence)
+        for reply in replies:
+            self._receive(reply)
+        while self._queued and len(self._active) < self._limits.max_active:
+            needed = self._kv_needed(self._queued[0])
+            if self._active and self._kv_reserved + needed > self._limits.kv_tokens:
+                break
+            self._admit(self._queued.popleft(), needed)
+
+    def _kv_needed(self, sequence: Sequence) -> int:
+        # A round's rejected rows never lie beyond the tokens that the request may still emit.
+        return sequence.prompt + sequence.request.max_tokens
+
+    def _admit(self, sequence: Sequence, kv_tokens: int) -> None:
+        self._kv_reserved += kv_tokens
+        sequence.cache = SequenceCache(kv_tokens)
+        self._active[sequence.number] = sequence
+        sequence.trace.admitted()
+        sequence.trace.prefill_began()
+        if self._drafting is not None and sequence.request.law == COUPLED:
+            request = sequence.request
+            key = derive_key(request.seed, Purpose.GUMBEL)
+            self._drafting.open(
+                SessionSpec(sequence.number, request.prompt_ids, request.sampling, request.law, key)
+            )
+
+    def _begin_round(self, sequence: Sequence) -> None:
+        """Plans the round and asks for its block, or makes the sequence ready without one."""
+        drafting = self._drafting if sequence.request.law == COUPLED else None
+        plan = self._planner.plan(sequence.history()) if drafting is not None else None
+        length = plan.length if plan is not None else 0
+        sequence.block = DraftBlock()
+        sequence.trace.round_began(sequence.tally.rounds, len(sequence.tokens), length)
+        if drafting is None or length == 0:
+            sequence.phase = Phase.READY
+            return
+        self._plans += 1
+        sequence.plan_id = self._plans
+        sequence.deadline = time.monotonic() + self._limits.draft_deadline
+        sequence.phase = Phase.DRAFTING
+        drafting.request(
+            DraftTicket(
+                sequence=sequence.number,
+                plan_id=sequence.plan_id,
+                committed=sequence.untold(),
+                base=len(sequence.tokens),
+                prefix_hash=sequence.prefix.digest(),
+                length=length,
+                traceparent=sequence.trace.draft_began(),
+            )
+        )
+
+    def _receive(self, reply: DraftReply) -> None:
+        sequence = self._active.get(reply.sequence)
+        # A reply to an earlier plan comes too late: its round went on without it.
+        if sequence is not None and sequence.phase is Phase.DRAFTING and sequence.plan_id == reply.plan_id:
+            sequence.receive(reply)
+            drafted = len(sequence.block.tokens)
+            sequence.trace.draft_ended(drafted, reply.drafter, reply.fallback, reply.detail)
+
+    def _gather(self) -> None:
+        """Waits until a sequence can go on: at most until a deadline, and only `gather` seconds more
+        for the blocks of others once one can."""
+        patience: float | None = None
+        while True:
+            now = time.monotonic()
+            waiting = [s for s in self._active.values() if s.phase is Phase.DRAFTING]
+            for sequence in waiting:
+                if sequence.deadline <= now:
+                    self._receive(DraftReply(sequence.number, sequence.plan_id, None, fallback=Fallback.DEADLINE))
+            waiting = [s for s in waiting if s.phase is Phase.DRAFTING]
+            able = len(self._active) > len(waiting)
+            if able and patience is None:
+                patience = now + self._limits.gather
+            if able and (not waiting or now >= (patience or 0.0)):
+                return
+            ends = [s.deadline for s in waiting] + ([patience] if patience is not None else [])
+            with self._lock:
+                pending = self._replies or self._cancelled or self._stopping or (self._submitted and not able)
+                if not pending:
+                    self._lock.wait(min(ends) - now if ends else None)
+                if self._stopping or self._cancelled or (self._submitted and not able):
+                    return
+                replies, self._replies = self._replies, deque()
+            for reply in replies:
+                self._receive(reply)
+
+    def _compose(self) -> list[tuple[Sequence, Rows]]:
+        """Who takes part in this step, with which rows: blocks first, then prompts in what is left."""
+        ready = [s for s in self._active.values() if s.phase is Phase.READY]
+        budget = max(0, self._limits.step_rows - len(ready))
+        admitted = self._planner.admit([_BlockFrontier(s.block.max_q) for s in ready], budget)
+        batch = []
+        for sequence, rows in zip(ready, admitted, strict=True):
+            tokens = [sequence.tokens[-1], *sequence.block.tokens[:rows]]
+            batch.append((sequence, self._rows(sequence, tokens, len(sequence.tokens) - 1, len(tokens))))
+            budget -= rows
+        for sequence in self._active.values():
+            if sequence.phase is Phase.PREFILL and budget > 0:
+                start = sequence.cache.length if sequence.cache is not None else 0
+                end = min(sequence.prompt, start + max(budget, TILE))
+                if end < sequence.prompt:
+                    end -= end % TILE
+                rows = end - start
+                batch.append(
+                    (sequence, self._rows(sequence, sequence.tokens[start:end], start, int(end == sequence.prompt)))
+                )
+                budget -= rows
+        return batch
+
+    def _rows(self, sequence: Sequence, tokens: list[int], start: int, wanted: int) -> Rows:
+        assert sequence.cache is not None
+        return Rows(sequence.cache, tokens, start, sequence.prompt, wanted)
+
+    def _forward(self, batch: list[tuple[Sequence, Rows]]) -> None:
+        deciding = [sequence for sequence, rows in batch if rows.wanted]
+        total = sum(len(rows.tokens) for _, rows in batch)
+        for sequence, rows in batch:
+            if sequence.phase is Phase.PREFILL and rows.wanted:
+                # The prompt's last row decides the first token: a round without a plan for drafts.
+                sequence.trace.prefill_ended(sequence.prompt)
+                sequence.trace.round_began(0, sequence.prompt, 0)
+            if rows.wanted:
+                sequence.trace.verify_began(len(deciding), total)
+        logits = self._target.forward([rows for _, rows in batch])
+        for (sequence, rows), rows_logits in zip(batch, logits, strict=True):
+            rows.cache.length = rows.start + len(rows.tokens)
+            if rows.wanted:
+                block = DraftBlock(tokens=tuple(rows.tokens[1 - rows.wanted :]) if rows.wanted > 1 else ())
+                request = sequence.request
+                noise = Noise(request.seed, len(sequence.tokens))
+                probs = target_probs(rows_logits, request.sampling)
+                self._commit(sequence, verify(request.law, probs, block, noise), len(block.tokens))
+
+    def _commit(self, sequence: Sequence, verdict: Verdict, drafted: int) -> None:
+        before = sequence.emitted
+        reason = sequence.commit(verdict, drafted, self._stop_ids)
+        assert sequence.cache is not None
+        sequence.cache.length = len(sequence.tokens) - 1
+        sequence.trace.verify_ended(verdict.accepted, sequence.emitted - before)
+        sequence.trace.round_ended(
+            str(sequence.request.law), drafted, verdict.accepted, sequence.emitted - before
+        )
+        text, tokens = sequence.text.release(final=reason is not None)
+        if text or tokens:
+            sequence.sink(Committed(text, tokens))
+        if reason is None:
+            sequence.phase = Phase.IDLE
+        else:
+            self._finish(sequence, reason)
+
+    def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
+        provenance = sequence.provenance(self._numerics, self._replica)
+        sequence.trace.ended("finished", reason)
+        self._release(sequence, reason)
+        sequence.sink(Finished(reason, sequence.prompt, provenance.emitted_tokens, provenance))
+
+    def _fail(self, sequence: Sequence, detail: str) -> None:
+        sequence.trace.ended("failed", detail)
+        self._release(sequence, "failed")
+        sequence.sink(Failed(detail))
+
+    def _release(self, sequence: Sequence, reason: str) -> None:
+        if self._active.pop(sequence.number, None) is not None:
+            self._kv_reserved -= self._kv_needed(sequence)
+            sequence.cache = None
+            if self._drafting is not None and sequence.request.law == COUPLED:
+                self._drafting.close(sequence.number, reason)

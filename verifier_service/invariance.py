@@ -1,0 +1,40 @@
+"""The start-up check: are a row's logits bitwise the same alone and in any batch, on this machine?"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from verifier_service.attention import TILE
+from verifier_service.kv_cache import SequenceCache
+from verifier_service.target import Rows, TargetModel
+
+_BLOCKS = (2, 5, 9, 17)
+
+
+def rows_are_invariant(target: TargetModel) -> bool:
+    """Decodes a fixed token sequence row by row and again in blocks, in chunks and beside another sequence."""
+    steps = max(_BLOCKS)
+    length = min(TILE + TILE // 2, target.context - steps)
+    prompt = [(7 * i * i + 3) % target.vocab_size for i in range(length)]
+    drafts = [(11 * i + 5) % target.vocab_size for i in range(steps)]
+
+    cache = SequenceCache(length + steps)
+    [first] = target.forward([Rows(cache, prompt, 0, length, 1)])
+    single = torch.cat([_decode(target, cache, drafts[i : i + 1], length, length + i) for i in range(steps)])
+    in_blocks = [torch.equal(_decode(target, cache, drafts[:n], length, length), single[:n]) for n in _BLOCKS]
+
+    # The same prompt in two chunks, the second beside another sequence's decoding.
+    chunked = SequenceCache(length + steps)
+    cut = min(TILE, length - 1)
+    target.forward([Rows(chunked, prompt[:cut], 0, length, 0)])
+    beside, again = target.forward(
+        [Rows(cache, drafts[:5], length, length, 5), Rows(chunked, prompt[cut:], cut, length, 1)]
+    )
+    in_chunks = torch.equal(again, first) and torch.equal(beside, single[:5])
+    return all(in_blocks) and in_chunks and torch.equal(_decode(target, chunked, drafts[:9], length, length), single[:9])
+
+
+def _decode(target: TargetModel, cache: SequenceCache, tokens: list[int], prompt: int, start: int) -> Tensor:
+    [logits] = target.forward([Rows(cache, tokens, start, prompt, len(tokens))])
+    return logits

@@ -1,0 +1,36 @@
+"""What a verifier replica is configured with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class DraftingMode(StrEnum):
+    """Where blocks come from: drafter replicas, an n-gram drafter in this process, or nowhere."""
+
+    REMOTE = "remote"
+    LOCAL = "local"
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierSpec:
+    """model: a checkpoint reference; threads: CPU threads, 0 for all cores; max_active: sequences in
+    the batch; max_queued: sequences that wait for a place; kv_tokens: tokens held in the KV cache;
+    step_rows: token rows of one forward; block_length: drafts a round; draft_deadline_s: seconds
+    after which a round goes on without its block.
+    """
+
+    model: str
+    dtype: str = "float32"
+    device: str = "cpu"
+    threads: int = 0
+    cache_dir: str | None = None
+    max_active: int = 16
+    max_queued: int = 256
+    kv_tokens: int = 65536
+    step_rows: int = 512
+    block_length: int = 8
+    draft_deadline_s: float = 2.0
+    drafting: DraftingMode = DraftingMode.REMOTE

@@ -1,0 +1,90 @@
+"""The target model: one ragged forward over rows of many sequences."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from cluster.speculation.provenance import Numerics
+from verifier_service import attention, packing
+from verifier_service.attention import Segment
+from verifier_service.kv_cache import SequenceCache
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of one sequence to compute: `tokens` at positions start.., of a prompt of `prompt` tokens.
+
+    wanted: how many of the last rows need logits.
+    """
+
+    cache: SequenceCache
+    tokens: Sequence[int]
+    start: int
+    prompt: int
+    wanted: int
+
+
+class TargetModel:
+    """A transformers causal LM behind the ragged attention, its linears packed on a CPU.
+
+    model: loaded, in evaluation mode; threads: CPU threads, 0 for all cores. The model is changed in
+    place. Raises ValueError for a model whose attention is not supported, at its first forward.
+    """
+
+    def __init__(self, model: PreTrainedModel, weights_hash: str, threads: int = 0) -> None:
+        torch.set_num_threads(threads or os.cpu_count() or 1)
+        self._model = model
+        self._device = model.device
+        self._weights_hash = weights_hash
+        attention.register()
+        model.set_attn_implementation(attention.NAME)
+        self._packed = self._device.type == "cpu" and model.dtype == torch.float32
+        if self._packed:
+            packing.pack(model)
+        text = model.config.get_text_config()
+        self.vocab_size: int = text.vocab_size
+        self.context: int = text.max_position_embeddings
+
+    @torch.inference_mode()
+    def forward(self, batch: Sequence[Rows]) -> list[Tensor]:
+        """Logits of the wanted rows: float32 [wanted, V] for each sequence, in order.
+
+        Writes the keys and values of all rows; the caller sets the caches' lengths.
+        """
+        tokens: list[int] = []
+        positions: list[int] = []
+        segments: list[Segment] = []
+        keep: list[int] = []
+        for rows in batch:
+            count = len(rows.tokens)
+            # The prompt's last row decides a token, so it is computed like every deciding row.
+            segments.append(Segment(rows.cache, len(tokens), count, rows.start, rows.prompt - 1))
+            keep.extend(range(len(tokens) + count - rows.wanted, len(tokens) + count))
+            tokens.extend(rows.tokens)
+            positions.extend(range(rows.start, rows.start + count))
+        output = self._model(
+            input_ids=torch.tensor([tokens], device=self._device),
+            position_ids=torch.tensor([positions], device=self._device),
+            use_cache=False,
+            logits_to_keep=torch.tensor(keep, dtype=torch.long, device=self._device),
+            segments=segments,
+        )
+        logits: Tensor = output.logits[0].float()
+        return list(logits.split([rows.wanted for rows in batch]))
+
+    def numerics(self, row_invariant: bool) -> Numerics:
+        """What bitwise equality of this model's tokens is relative to."""
+        kernels = "onednn-packed+sdpa-rows" if self._packed else "stock+sdpa-rows"
+        return Numerics(
+            weights_hash=self._weights_hash,
+            dtype=str(self._model.dtype).removeprefix("torch."),
+            kernels=f"torch-{torch.__version__}/{self._device.type}/{kernels}",
+            threads=torch.get_num_threads(),
+            row_invariant=row_invariant,
+        )

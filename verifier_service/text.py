@@ -1,0 +1,87 @@
+"""From tokens to text as they are committed, and where a stop string ends it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tokenizers.decoders import DecodeStream
+from transformers import PreTrainedTokenizerBase
+
+
+@dataclass(slots=True)
+class _Token:
+    id: int
+    # Characters of text up to this token's end; None while its bytes are an unfinished character.
+    end: int | None
+
+
+class TextStream:
+    """UTF-8 safe text of a growing answer; text that may be the start of a stop string is held back.
+
+    tokenizer: a fast tokenizer; stop: strings, each at least one character.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, stop: tuple[str, ...]) -> None:
+        self._tokenizer = tokenizer
+        self._stream = DecodeStream(skip_special_tokens=True)
+        self._stop = stop
+        self._longest_stop = max(map(len, stop), default=0)
+        self._text = ""
+        self._tokens: list[_Token] = []
+        self._released_text = 0
+        self._released_tokens = 0
+        self.stopped = False
+
+    @property
+    def token_count(self) -> int:
+        """Tokens of the answer; fewer than were pushed once a stop string has cut it."""
+        return len(self._tokens)
+
+    def push(self, token: int) -> bool:
+        """Adds a token; True if it completes a stop string, which is then cut off together with
+        every token that contributed to it."""
+        piece = self._stream.step(self._tokenizer.backend_tokenizer, token)
+        self._tokens.append(_Token(token, None))
+        if piece is None:
+            return False
+        searched = max(0, len(self._text) - self._longest_stop + 1)
+        self._text += piece
+        for entry in reversed(self._tokens):
+            if entry.end is not None:
+                break
+            entry.end = len(self._text)
+        found = [at for stop in self._stop if (at := self._text.find(stop, searched)) >= 0]
+        if found:
+            self._text = self._text[: min(found)]
+            while self._tokens and (self._tokens[-1].end or 0) > len(self._text):
+                self._tokens.pop()
+            self.stopped = True
+        return self.stopped
+
+    def release(self, final: bool = False) -> tuple[str, tuple[int, ...]]:
+        """Text and tokens that are final and were not released before; with `final`, all that is left."""
+        if final and not self.stopped:
+            # An answer may end in the middle of a character.
+            self._text = self._whole_text()
+        until = len(self._text) if final else len(self._text) - self._held_back()
+        count = len(self._tokens)
+        while not final and count > self._released_tokens:
+            end = self._tokens[count - 1].end
+            if end is not None and end <= until:
+                break
+            count -= 1
+        text = self._text[self._released_text : until]
+        tokens = tuple(entry.id for entry in self._tokens[self._released_tokens : count])
+        self._released_text, self._released_tokens = max(until, self._released_text), count
+        return text, tokens
+
+    def _whole_text(self) -> str:
+        whole = self._tokenizer.decode([entry.id for entry in self._tokens], skip_special_tokens=True)
+        return whole if isinstance(whole, str) and whole.startswith(self._text) else self._text
+
+    def _held_back(self) -> int:
+        """Length of the longest end of the text that is the beginning of a stop string."""
+        for length in range(min(self._longest_stop - 1, len(self._text)), 0, -1):
+            if any(stop.startswith(self._text[-length:]) for stop in self._stop):
+                return length
+        return 0
