@@ -20,7 +20,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # A second -c adds to constraints of the user's own pip configuration, it does not replace them.
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-INSTALL := $(PIP) install --quiet --constraint constraints.txt
+INSTALL := $(PIP) install --quiet --quiet --constraint constraints.txt
 SAY := printf '==> %s\n'
 
 .PHONY: help setup demo test lint bench equality verify protos clean
@@ -30,11 +30,12 @@ help: ## list the targets
 
 setup: $(STAMP) ## create .venv and install everything, pinned
 
+# torch alone comes from TORCH_INDEX: such an index lacks the pinned versions of what torch depends on.
 $(STAMP): pyproject.toml constraints.txt
 	@if [ ! -x $(BIN)/python ]; then $(SAY) "creating $(VENV)"; $(PYTHON) -m venv $(VENV); fi
 	@if [ -n "$(TORCH_INDEX)" ]; then \
 		$(SAY) "installing torch from $(TORCH_INDEX)"; \
-		$(INSTALL) --index-url "$(TORCH_INDEX)" torch; \
+		$(INSTALL) --no-deps --index-url "$(TORCH_INDEX)" torch; \
 	fi
 	@$(SAY) "installing truedraft and its tools (a few minutes the first time)"
 	@$(INSTALL) --editable ".[dev]"
