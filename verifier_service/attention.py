@@ -8,7 +8,7 @@ one, prompt rows in tiles whose edges are fixed by their positions and never by 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -76,21 +76,25 @@ def ragged_attention(
     for option in ("softcap", "s_aux"):
         if kwargs.get(option) is not None:
             raise ValueError(f"attention with {option} is not supported")
-    layer = module.layer_idx
+    layer = cast(int, module.layer_idx)
     window = getattr(module, "sliding_window", None)
     rows, kv_heads = query.shape[2], key.shape[1]
     queries = query[0].transpose(0, 1).reshape(rows, kv_heads, query.shape[1] // kv_heads, query.shape[3])
     out = torch.empty(rows, *queries.shape[1:-1], value.shape[3], dtype=query.dtype, device=query.device)
     for segment in segments:
         first, last = segment.row, segment.row + segment.count
-        keys, values = segment.cache.write(layer, segment.start, key[0, :, first:last], value[0, :, first:last])
+        keys, values = segment.cache.write(
+            layer, segment.start, key[0, :, first:last], value[0, :, first:last]
+        )
         position = segment.start
         while position < segment.start + segment.count:
             row = first + position - segment.start
             if position < segment.tiled_until:
                 end = min((position // TILE + 1) * TILE, segment.tiled_until, segment.start + segment.count)
                 tile = slice(row, row + end - position)
-                out[tile] = _attend_tile(queries[tile], keys[:, :end], values[:, :end], position, window, scaling)
+                out[tile] = _attend_tile(
+                    queries[tile], keys[:, :end], values[:, :end], position, window, scaling
+                )
             else:
                 end = position + 1
                 begin = 0 if window is None else max(0, end - window)

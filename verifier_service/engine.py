@@ -256,7 +256,9 @@ class Engine:
             waiting = [s for s in self._active.values() if s.phase is Phase.DRAFTING]
             for sequence in waiting:
                 if sequence.deadline <= now:
-                    self._receive(DraftReply(sequence.number, sequence.plan_id, None, fallback=Fallback.DEADLINE))
+                    self._receive(
+                        DraftReply(sequence.number, sequence.plan_id, None, fallback=Fallback.DEADLINE)
+                    )
             waiting = [s for s in waiting if s.phase is Phase.DRAFTING]
             able = len(self._active) > len(waiting)
             if able and patience is None:
@@ -292,7 +294,10 @@ class Engine:
                     end -= end % TILE
                 rows = end - start
                 batch.append(
-                    (sequence, self._rows(sequence, sequence.tokens[start:end], start, int(end == sequence.prompt)))
+                    (
+                        sequence,
+                        self._rows(sequence, sequence.tokens[start:end], start, int(end == sequence.prompt)),
+                    )
                 )
                 budget -= rows
         return batch

@@ -13,7 +13,7 @@ _BLOCKS = (2, 5, 9, 17)
 
 
 def rows_are_invariant(target: TargetModel) -> bool:
-    """Decodes a fixed token sequence row by row and again in blocks, in chunks and beside another sequence."""
+    """Decodes fixed tokens row by row, and again in blocks, in chunks and beside another sequence."""
     steps = max(_BLOCKS)
     length = min(TILE + TILE // 2, target.context - steps)
     prompt = [(7 * i * i + 3) % target.vocab_size for i in range(length)]
@@ -31,8 +31,9 @@ def rows_are_invariant(target: TargetModel) -> bool:
     beside, again = target.forward(
         [Rows(cache, drafts[:5], length, length, 5), Rows(chunked, prompt[cut:], cut, length, 1)]
     )
-    in_chunks = torch.equal(again, first) and torch.equal(beside, single[:5])
-    return all(in_blocks) and in_chunks and torch.equal(_decode(target, chunked, drafts[:9], length, length), single[:9])
+    after = _decode(target, chunked, drafts[:9], length, length)
+    pairs = ((again, first), (beside, single[:5]), (after, single[:9]))
+    return all(in_blocks) and all(torch.equal(left, right) for left, right in pairs)
 
 
 def _decode(target: TargetModel, cache: SequenceCache, tokens: list[int], prompt: int, start: int) -> Tensor:

@@ -33,12 +33,15 @@ class PackedLinear(nn.Module):
 
 
 class PackedGroup:
-    """Several projections of the same input in one kernel: fewer, larger reads of memory."""
+    """Several projections of the same input in one kernel: fewer, larger reads of memory.
+
+    Either all of them have a bias or none.
+    """
 
     def __init__(self, linears: list[nn.Linear]) -> None:
-        biases = [linear.bias for linear in linears]
-        bias = torch.cat(biases) if all(b is not None for b in biases) else None
-        self._linear = PackedLinear(torch.cat([linear.weight for linear in linears]), bias)
+        biases: list[Tensor] = [linear.bias for linear in linears if linear.bias is not None]
+        weights: list[Tensor] = [linear.weight for linear in linears]
+        self._linear = PackedLinear(torch.cat(weights), torch.cat(biases) if biases else None)
         self._sizes = [linear.out_features for linear in linears]
         self._input: Tensor | None = None
         self._outputs: list[Tensor] = []

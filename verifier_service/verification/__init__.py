@@ -24,5 +24,7 @@ def verify(law: Law, target_probs: Tensor, block: DraftBlock, noise: Noise) -> V
     if law.name not in _LAWS:
         raise ValueError(f"unknown verification law {law.name!r}; known: {', '.join(_LAWS)}")
     if target_probs.shape[0] != len(block.tokens) + 1:
-        raise ValueError(f"{len(block.tokens)} drafts need {len(block.tokens) + 1} rows, got {target_probs.shape[0]}")
+        raise ValueError(
+            f"{len(block.tokens)} drafts need {len(block.tokens) + 1} rows, got {target_probs.shape[0]}"
+        )
     return _LAWS[law.name](target_probs, block, noise)

@@ -1,0 +1,110 @@
+"""The verifier as a Serve deployment: one engine in a thread of its own, events on the replica's loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import ray
+from ray import serve
+
+from cluster.drafting import NgramDrafter
+from cluster.speculation.request import Failed, Finished, GenerationEvent, GenerationRequest, Refused
+from cluster.telemetry.setup import setup, shutdown
+from verifier_service.build import LoadedTarget, build_engine, load_target
+from verifier_service.drafting.local import LocalDrafting
+from verifier_service.drafting.port import DraftingPort
+from verifier_service.drafting.remote import HelloInfo, RemoteDrafting
+from verifier_service.drafting.resolver import ServeResolver
+from verifier_service.spec import DraftingMode, VerifierSpec
+
+_log = logging.getLogger(__name__)
+
+
+@serve.deployment
+class VerifierDeployment:
+    """One replica. drafter: the handle of the drafter deployment, None unless drafting is remote."""
+
+    async def __init__(self, spec: VerifierSpec, drafter: Any = None) -> None:  # type: ignore[misc] # as Serve wants it
+        self._replica = serve.get_replica_context().replica_tag
+        self._loop = asyncio.get_running_loop()
+        loaded = await asyncio.to_thread(load_target, spec)
+        self._numerics = loaded.numerics
+        self._context = loaded.model.context
+        self._remote: RemoteDrafting | None = None
+        tracer = setup("truedraft-verifier", replica=self._replica)
+        self._engine = build_engine(
+            loaded, spec, self._drafting(spec, loaded, drafter), tracer, self._replica
+        )
+        self._thread = threading.Thread(target=self._engine.run, name="engine", daemon=True)
+        self._thread.start()
+
+    def _drafting(self, spec: VerifierSpec, loaded: LoadedTarget, drafter: Any) -> DraftingPort | None:
+        match spec.drafting:
+            case DraftingMode.OFF:
+                return None
+            case DraftingMode.LOCAL:
+                return LocalDrafting(NgramDrafter())
+            case DraftingMode.REMOTE:
+                hello = HelloInfo(
+                    tokenizer_hash=loaded.tokenizer_hash,
+                    vocab_size=len(loaded.tokenizer),
+                    target_model=loaded.checkpoint.reference,
+                    target_revision=loaded.checkpoint.revision,
+                    verifier_replica=self._replica,
+                )
+                self._remote = RemoteDrafting(ServeResolver(drafter.info), hello, self._loop)
+                return self._remote
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[GenerationEvent]:
+        """The events of one request, the last one Finished, Refused or Failed. Leaving early frees it."""
+        events: asyncio.Queue[GenerationEvent] = asyncio.Queue()
+        self._engine.submit(request, lambda event: self._hand_over(events, event))
+        over = False
+        try:
+            while not over:
+                event = await events.get()
+                over = isinstance(event, Finished | Refused | Failed)
+                yield event
+        finally:
+            if not over:
+                self._engine.cancel(request.request_id)
+
+    def _hand_over(self, events: asyncio.Queue[GenerationEvent], event: GenerationEvent) -> None:
+        try:
+            self._loop.call_soon_threadsafe(events.put_nowait, event)
+        except RuntimeError:
+            _log.debug("an event came after the replica's loop had closed")
+
+    async def info(self) -> dict[str, Any]:
+        """Where this replica runs, what it holds and what it is doing."""
+        load = self._engine.load()
+        return {
+            "replica": self._replica,
+            "node_id": ray.get_runtime_context().get_node_id(),
+            "labels": dict(ray.get_runtime_context().get_node_labels()),
+            "row_invariant": self._numerics.row_invariant,
+            "context": self._context,
+            "drafting": self._remote.state if self._remote is not None else "in-process or off",
+            "active": load.active,
+            "queued": load.queued,
+        }
+
+    def check_health(self) -> None:
+        """Called by Serve. Raises RuntimeError when the replica has to be replaced."""
+        if not self._thread.is_alive():
+            raise RuntimeError("the engine's thread has ended")
+
+    async def __del__(self) -> None:
+        """Called by Serve when the replica shuts down."""
+        # Absent when __init__ failed.
+        if not hasattr(self, "_thread"):
+            return
+        self._engine.stop()
+        await asyncio.to_thread(self._thread.join, 10.0)
+        if self._remote is not None:
+            await self._remote.aclose()
+        await asyncio.to_thread(shutdown)
