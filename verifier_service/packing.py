@@ -39,7 +39,8 @@ class PackedGroup:
     """
 
     def __init__(self, linears: list[nn.Linear]) -> None:
-        biases: list[Tensor] = [linear.bias for linear in linears if linear.bias is not None]
+        optional: list[Tensor | None] = [linear.bias for linear in linears]
+        biases = [bias for bias in optional if bias is not None]
         weights: list[Tensor] = [linear.weight for linear in linears]
         self._linear = PackedLinear(torch.cat(weights), torch.cat(biases) if biases else None)
         self._sizes = [linear.out_features for linear in linears]

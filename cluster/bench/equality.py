@@ -1,0 +1,197 @@
+"""The long equality check: speculation changes no token.
+
+For 20 prompts, four temperatures, three block lengths and two drafters: `coupled` equals `none` with the
+same seed, alone and in batches of eight mixed requests; `none` at temperature 0 equals transformers' greedy
+generate. Results are appended to a file case by case, so that a stopped run goes on where it was:
+
+    python -m cluster.bench.equality --out bench-results/equality.jsonl --minutes 10
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from opentelemetry.trace import NoOpTracer
+from transformers import PreTrainedModel
+
+from cluster.bench.prompts import VARIED
+from cluster.checkpoints import load_model, resolve
+from cluster.drafting import Drafter, NgramDrafter
+from cluster.speculation.law import COUPLED, NONE, Law
+from cluster.speculation.request import GenerationRequest
+from cluster.speculation.sampling import Sampling
+from drafter_service.drafters.causal_lm import CausalLmDrafter
+from verifier_service.batch import answer_all
+from verifier_service.build import LoadedTarget, build_engine, load_target
+from verifier_service.drafting.local import LocalDrafting
+from verifier_service.spec import VerifierSpec
+
+TEMPERATURES = (0.0, 0.7, 1.0, 1.5)
+BLOCK_LENGTHS = (1, 4, 16)
+DRAFTERS = ("ngram", "causal_lm")
+BATCH = 8
+TOKENS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One set of requests answered under one configuration; `requests` index prompts × temperatures."""
+
+    drafter: str
+    block_length: int
+    requests: tuple[tuple[int, float], ...]
+
+    @property
+    def key(self) -> str:
+        members = ",".join(f"{prompt}@{temperature:g}" for prompt, temperature in self.requests)
+        return f"{self.drafter}/k{self.block_length}/{members}"
+
+
+def cases() -> Iterator[Case]:
+    """References first, then every configuration alone and in mixed batches."""
+    everything = [(prompt, t) for prompt in range(len(VARIED)) for t in TEMPERATURES]
+    # A stride that is coprime to their number mixes prompts and temperatures in every batch.
+    mixed = [everything[(17 * i) % len(everything)] for i in range(len(everything))]
+    for prompt in range(len(VARIED)):
+        yield Case("transformers", 0, ((prompt, 0.0),))
+    for block_length in BLOCK_LENGTHS:
+        for drafter in DRAFTERS:
+            for start in range(0, len(mixed), BATCH):
+                yield Case(drafter, block_length, tuple(mixed[start : start + BATCH]))
+            for request in everything:
+                yield Case(drafter, block_length, (request,))
+
+
+class Checker:
+    """Answers cases and compares them with `none`; loads what it needs when it is first needed."""
+
+    def __init__(self, model: str, known: dict[str, list[int]]) -> None:
+        self._spec = VerifierSpec(model=model, draft_deadline_s=600.0)
+        self._loaded: LoadedTarget = load_target(self._spec)
+        self._stock: PreTrainedModel = load_model(resolve(model), "float32", "cpu")
+        self.references = known
+
+    def check(self, case: Case) -> list[str]:
+        """The differences found, as sentences; empty when all tokens are equal."""
+        if case.drafter == "transformers":
+            [(prompt, _)] = case.requests
+            return self._difference(prompt, 0.0, self._greedy(prompt), "transformers generate")
+        spec = replace(self._spec, block_length=case.block_length)
+        drafting = LocalDrafting(self._drafter(case.drafter))
+        engine = build_engine(self._loaded, spec, drafting, NoOpTracer())
+        answers = answer_all(engine, [self._request(p, t, COUPLED) for p, t in case.requests])
+        found = []
+        for (prompt, temperature), answer in zip(case.requests, answers, strict=True):
+            found += self._difference(prompt, temperature, answer.token_ids, case.key)
+        return found
+
+    def reference(self, prompt: int, temperature: float) -> list[int]:
+        """The tokens of plain decoding, alone."""
+        key = f"{prompt}@{temperature:g}"
+        if key not in self.references:
+            engine = build_engine(self._loaded, self._spec, None, NoOpTracer())
+            [answer] = answer_all(engine, [self._request(prompt, temperature, NONE)])
+            self.references[key] = answer.token_ids
+        return self.references[key]
+
+    def _difference(self, prompt: int, temperature: float, tokens: list[int], what: str) -> list[str]:
+        expected = self.reference(prompt, temperature)
+        if tokens == expected:
+            return []
+        at = next(
+            (i for i, (a, b) in enumerate(zip(tokens, expected, strict=False)) if a != b),
+            min(len(tokens), len(expected)),
+        )
+        margin = self._margin([*self._prompt_ids(prompt), *expected[:at]])
+        return [f"{what}: prompt {prompt}, T {temperature:g}, token {at}; stock logits' margin {margin:.2e}"]
+
+    @torch.inference_mode()
+    def _margin(self, tokens: list[int]) -> float:
+        """How far the two most probable next tokens lie apart, in the stock model's logits."""
+        top = torch.topk(self._stock(torch.tensor([tokens]), logits_to_keep=1).logits[0, -1], 2).values
+        return float(top[0] - top[1])
+
+    def _greedy(self, prompt: int) -> list[int]:
+        ids = torch.tensor([self._prompt_ids(prompt)])
+        out = self._stock.generate(  # type: ignore[operator] # transformers leaves the mixin untyped
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=TOKENS, do_sample=False
+        )
+        tokens = out[0, ids.shape[1] :].tolist()
+        return [token for token in tokens if token not in self._loaded.stop_ids]
+
+    def _drafter(self, kind: str) -> Drafter:
+        if kind == "ngram":
+            return NgramDrafter()
+        vocab = len(self._loaded.tokenizer)
+        return CausalLmDrafter(self._stock, self._spec.model, "self", self._loaded.model.context, vocab)
+
+    def _prompt_ids(self, prompt: int) -> list[int]:
+        messages = [{"role": "user", "content": VARIED[prompt]}]
+        encoded = self._loaded.tokenizer.apply_chat_template(messages, add_generation_prompt=True)
+        return list(encoded["input_ids"])
+
+    def _request(self, prompt: int, temperature: float, law: Law) -> GenerationRequest:
+        return GenerationRequest(
+            request_id=f"{prompt}@{temperature:g}",
+            prompt_ids=tuple(self._prompt_ids(prompt)),
+            sampling=Sampling(temperature=temperature),
+            law=law,
+            requested_law=law,
+            seed=1000 + prompt,
+            max_tokens=TOKENS,
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs what is left of the check for at most --minutes. Returns 1 if a token differed, 0 if none did."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("bench-results/equality.jsonl"))
+    parser.add_argument("--minutes", type=float, default=float("inf"))
+    parser.add_argument("--model", default="smollm2-135m-instruct")
+    options = parser.parse_args(arguments)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    lines = options.out.read_text().splitlines() if options.out.exists() else []
+    records = [json.loads(line) for line in lines]
+    done = {record["case"] for record in records}
+    known = {key: tokens for record in records for key, tokens in record["references"].items()}
+    every = list(cases())
+    began = time.monotonic()
+    checker: Checker | None = None
+    with options.out.open("a") as out:
+        for case in every:
+            if case.key in done or time.monotonic() - began > 60 * options.minutes:
+                continue
+            checker = checker or Checker(options.model, known)
+            started, before = time.monotonic(), set(checker.references)
+            differences = checker.check(case)
+            record = {
+                "case": case.key,
+                "requests": len(case.requests),
+                "differences": differences,
+                "seconds": round(time.monotonic() - started, 2),
+                "references": {k: v for k, v in checker.references.items() if k not in before},
+            }
+            records.append(record)
+            out.write(json.dumps(record) + "\n")
+            out.flush()
+            for sentence in differences:
+                sys.stdout.write(f"DIFFERENT {sentence}\n")
+    compared = sum(record["requests"] for record in records)
+    differing = sum(len(record["differences"]) for record in records)
+    spent = sum(record["seconds"] for record in records)
+    sys.stdout.write(
+        f"{len(records)} of {len(every)} cases, {compared} answers compared, {differing} differ "
+        f"({spent:.0f} s in all, {time.monotonic() - began:.0f} s now)\n"
+    )
+    return 1 if differing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
