@@ -53,6 +53,7 @@ class InferenceServiceServicer:
 
     def Generate(self, request, context):
         """Streams text as it is committed; the last message carries the Answer.
+        buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
