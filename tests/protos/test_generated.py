@@ -1,0 +1,42 @@
+"""The committed stubs are those that the .proto files give."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROTOS = Path(__file__).parents[2] / "protos"
+
+
+@pytest.fixture(scope="module")
+def regenerated(tmp_path_factory):
+    out = tmp_path_factory.mktemp("stubs")
+    subprocess.run([sys.executable, str(PROTOS / "generate.py"), "--out", str(out)], check=True, timeout=120)
+    return out
+
+
+def committed_stubs() -> list[str]:
+    return sorted(str(path.relative_to(PROTOS)) for path in PROTOS.rglob("*_pb2*.py*") if path.suffix != ".pyc")
+
+
+def test_every_proto_has_its_three_stubs():
+    protos = [path.relative_to(PROTOS).with_suffix("") for path in PROTOS.rglob("*.proto")]
+    assert committed_stubs() == sorted(f"{p}{end}" for p in protos for end in ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py"))
+
+
+@pytest.mark.parametrize("stub", committed_stubs())
+def test_committed_stub_is_what_the_proto_gives(stub, regenerated):
+    assert (PROTOS / stub).read_text() == (regenerated / stub).read_text()
+
+
+def test_a_changed_proto_would_be_noticed(regenerated):
+    changed = (PROTOS / "truedraft/v1/drafting.proto").read_text().replace("fixed32 epoch = 2;", "fixed32 epoch = 99;")
+    assert changed != (PROTOS / "truedraft/v1/drafting.proto").read_text()
+    source = regenerated / "changed"
+    (source / "truedraft/v1").mkdir(parents=True)
+    (source / "truedraft/v1/drafting.proto").write_text(changed)
+    (source / "truedraft/v1/inference.proto").write_text((PROTOS / "truedraft/v1/inference.proto").read_text())
+    command = ["-m", "grpc_tools.protoc", f"-I{source}", f"--python_out={source}", "truedraft/v1/drafting.proto"]
+    subprocess.run([sys.executable, *command], check=True, timeout=120)
+    assert (source / "truedraft/v1/drafting_pb2.py").read_text() != (PROTOS / "truedraft/v1/drafting_pb2.py").read_text()
