@@ -1,0 +1,193 @@
+"""The `truedraft` command.
+
+Modules that take seconds to import (torch, Ray) are imported by the commands that need them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from cluster.client import Answer, Ask, Client, RequestFailedError, as_dict, provenance_block, take
+
+app = typer.Typer(
+    help="Speculative serving that says what it served.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
+
+
+@app.command()
+def serve(
+    config: Annotated[Path | None, typer.Option(help="YAML file with the configuration.")] = None,
+    override: Annotated[
+        list[str] | None, typer.Option("--set", metavar="A.B=VALUE", help="Set one field; repeatable.")
+    ] = None,
+    emulate: Annotated[
+        bool,
+        typer.Option("--emulate", help="Start Ray nodes here, labelled as a head, an L4 and an H100 node."),
+    ] = False,
+    model: Annotated[str | None, typer.Option(help="Packaged name, local directory or hub id.")] = None,
+    drafter: Annotated[str | None, typer.Option(help="ngram, causal_lm or off.")] = None,
+    block_length: Annotated[int | None, typer.Option(help="Drafts a round.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Start the cluster and keep it up until Ctrl-C or SIGTERM."""
+    from cluster.config import ConfigError, load_config
+
+    flags: dict[str, Any] = {}
+    if emulate:
+        flags["emulation.enabled"] = True
+    if model is not None:
+        flags["model"] = model
+    if drafter is not None:
+        flags |= {"drafter.mode": "off"} if drafter == "off" else {"drafter.kind": drafter}
+    if block_length is not None:
+        flags["verifier.block_length"] = block_length
+    try:
+        loaded = load_config(config, override or (), flags)
+    except ConfigError as error:
+        _fail("INVALID_CONFIG", str(error), as_json, 2)
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    print("starting; the first start downloads the model", file=sys.stderr, flush=True)
+    from cluster.app import Running, StartError, running
+
+    def ready(cluster: Running) -> None:
+        replicas = [
+            replica for name in ("gateway", "verifier", "drafter") for replica in cluster.replicas(name)
+        ]
+        if as_json:
+            line = {
+                "grpc": cluster.grpc_address,
+                "http": cluster.http_address,
+                "model": loaded.served_name,
+                "laws": loaded.laws.allowed,
+                "replicas": [
+                    {
+                        "deployment": each.deployment,
+                        "replica": each.replica,
+                        "pid": each.pid,
+                        "labels": each.labels,
+                    }
+                    for each in replicas
+                ],
+                "pid": os.getpid(),
+            }
+            print(json.dumps(line), flush=True)
+            return
+        for each in replicas:
+            labels = ", ".join(f"{k}={v}" for k, v in each.labels.items() if k != "ray.io/node-id")
+            print(f"{each.deployment:<9} {each.replica}  on {labels or 'a node without labels'}")
+        print(f"{loaded.served_name} answers gRPC at {cluster.grpc_address}; Ctrl-C stops it", flush=True)
+
+    try:
+        with running(loaded) as cluster:
+            ready(cluster)
+            threading.Event().wait()
+    except StartError as error:
+        _fail("START_FAILED", str(error), as_json, 1)
+    except (KeyboardInterrupt, SystemExit):
+        print("stopped", file=sys.stderr)
+
+
+@app.command()
+def generate(
+    prompt: Annotated[
+        str | None, typer.Argument(help="The prompt; from standard input if absent or -.")
+    ] = None,
+    endpoint: Annotated[str, typer.Option(help="host:port of the gateway.")] = "127.0.0.1:9000",
+    system: Annotated[str, typer.Option(help="System message.")] = "",
+    raw: Annotated[bool, typer.Option("--raw", help="Without the model's chat template.")] = False,
+    temperature: Annotated[float | None, typer.Option(help="0 is greedy.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Keep the k most probable tokens.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Keep the smallest set that reaches this probability.")
+    ] = None,
+    min_p: Annotated[
+        float | None, typer.Option(help="Keep tokens of this share of the largest probability.")
+    ] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="The most tokens to answer with.")] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="End before this string; repeatable.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Repeats an answer.")] = None,
+    law: Annotated[str, typer.Option(help="Verification law; by default the deployment's.")] = "",
+    model: Annotated[str, typer.Option(help="The served model's name.")] = "",
+    domain: Annotated[str, typer.Option(help="Label for acceptance statistics.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Ask a running cluster; the answer goes to standard output, its provenance to standard error."""
+    if prompt is None or prompt == "-":
+        prompt = sys.stdin.read()
+    if raw and system:
+        _fail("INVALID_ARGUMENT", "--system needs the chat template, which --raw leaves out.", as_json, 2)
+    turns = [("system", system)] if system else []
+    ask = Ask(
+        prompt=prompt if raw else "",
+        messages=[] if raw else [*turns, ("user", prompt)],
+        model=model,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        max_tokens=max_tokens,
+        stop=stop or (),
+        seed=seed,
+        law=law,
+        domain=domain,
+    )
+    answer = Answer()
+    try:
+        with Client(endpoint) as client:
+            for response in client.stream(ask, _traceparent()):
+                take(answer, response)
+                if not as_json:
+                    sys.stdout.write(response.delta.text)
+                    sys.stdout.flush()
+    except RequestFailedError as error:
+        if answer.text and not as_json:
+            print()
+        _fail(error.code, str(error), as_json, 2 if error.code == "INVALID_ARGUMENT" else 1)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    if answer.final is None:
+        _fail("DATA_LOSS", "The stream ended without an answer.", as_json, 1)
+    if as_json:
+        print(json.dumps(as_dict(answer), ensure_ascii=False))
+    else:
+        print()
+        print(provenance_block(answer.final), file=sys.stderr)
+
+
+# `demo` and `bench` belong here: functions that import cluster.demo or cluster.bench when called.
+
+
+def _traceparent() -> str:
+    """A trace of its own for the request, sampled, so that the service's spans can be found by its id."""
+    return f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-01"
+
+
+def _fail(code: str, sentence: str, as_json: bool, exit_code: int) -> NoReturn:
+    if as_json:
+        print(json.dumps({"error": {"code": code, "message": sentence}}, ensure_ascii=False))
+    else:
+        print(sentence, file=sys.stderr)
+    raise typer.Exit(exit_code)
+
+
+def main() -> None:
+    app()
+
+
+if __name__ == "__main__":
+    main()

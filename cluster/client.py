@@ -1,0 +1,168 @@
+"""A small client of InferenceService: what the `truedraft` command uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+from google.protobuf.json_format import MessageToDict
+
+from truedraft.v1 import inference_pb2 as pb
+from truedraft.v1 import inference_pb2_grpc
+
+
+class RequestFailedError(Exception):
+    """The service did not answer: a gRPC status by name and one sentence."""
+
+    def __init__(self, code: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+@dataclass(slots=True)
+class Answer:
+    """An answer as it grows; `final` is None until it is whole."""
+
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    final: pb.Answer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request in the client's terms. None leaves a field to the deployment.
+
+    messages: (role, content) pairs for the chat template; prompt: raw text instead of them; prompt_ids:
+    tokens instead of either.
+    """
+
+    messages: Sequence[tuple[str, str]] = ()
+    prompt: str = ""
+    prompt_ids: Sequence[int] = ()
+    model: str = ""
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    max_tokens: int | None = None
+    stop: Sequence[str] = ()
+    seed: int | None = None
+    law: str = ""
+    domain: str = ""
+
+    def to_proto(self) -> pb.GenerateRequest:
+        """Raises RequestFailedError for a value that its field on the wire cannot hold."""
+        try:
+            return pb.GenerateRequest(
+                model=self.model,
+                prompt=self.prompt,
+                prompt_ids=self.prompt_ids,
+                messages=[pb.ChatMessage(role=role, content=content) for role, content in self.messages],
+                sampling=pb.Sampling(
+                    temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, min_p=self.min_p
+                ),
+                max_tokens=self.max_tokens,
+                stop=self.stop,
+                seed=self.seed,
+                law=self.law,
+                domain=self.domain,
+            )
+        except (ValueError, TypeError) as error:
+            raise RequestFailedError("INVALID_ARGUMENT", f"The request cannot be sent: {error}.") from None
+
+
+class Client:
+    """Blocking calls on one channel. Use it as a context manager, or call `close`."""
+
+    def __init__(self, endpoint: str, timeout: float | None = None) -> None:
+        """endpoint: host:port of the gateway; timeout: seconds for a whole answer."""
+        self._endpoint = endpoint
+        self._channel = grpc.insecure_channel(endpoint)
+        self._stub = inference_pb2_grpc.InferenceServiceStub(self._channel)  # type: ignore[no-untyped-call]
+        self._timeout = timeout
+
+    def stream(self, ask: Ask, traceparent: str = "") -> Iterator[pb.GenerateResponse]:
+        """The service's messages as they come. Raises RequestFailedError; closing it cancels the request."""
+        call = self._stub.Generate(ask.to_proto(), metadata=_metadata(traceparent), timeout=self._timeout)
+        try:
+            yield from call
+        except grpc.RpcError as error:
+            raise self._failed(error) from None
+        finally:
+            call.cancel()
+
+    def answer(self, ask: Ask, traceparent: str = "") -> Answer:
+        """The whole answer, streamed. Raises RequestFailedError."""
+        answer = Answer()
+        for response in self.stream(ask, traceparent):
+            take(answer, response)
+        return answer
+
+    def _failed(self, error: grpc.RpcError) -> RequestFailedError:
+        code, details = error.code(), error.details() or "The service gave no details."
+        # What the channel itself says is a page about sockets.
+        if code is grpc.StatusCode.UNAVAILABLE and "failed to connect" in details.lower():
+            details = f"No service answers at {self._endpoint}."
+        return RequestFailedError(code.name, details)
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def take(answer: Answer, response: pb.GenerateResponse) -> None:
+    """Adds a message of a stream to the answer."""
+    if response.HasField("delta"):
+        answer.text += response.delta.text
+        answer.token_ids.extend(response.delta.token_ids)
+    elif response.HasField("answer"):
+        answer.final = response.answer
+
+
+def as_dict(answer: Answer) -> dict[str, Any]:
+    """A whole answer for machines, with the field names of inference.proto; 64-bit integers are strings."""
+    assert answer.final is not None
+    content = MessageToDict(
+        answer.final, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    content["finish_reason"] = _finish(answer.final)
+    return {"text": answer.text, "token_ids": answer.token_ids, **content}
+
+
+def provenance_block(final: pb.Answer) -> str:
+    """The answer's provenance for people, a few lines."""
+    provenance = final.provenance
+    lossless = "lossless" if provenance.lossless else "not lossless"
+    names = (
+        each.kind if each.kind == each.model else f"{each.kind} {each.model}" for each in provenance.drafters
+    )
+    drafters = ", ".join(dict.fromkeys(names)) or "none"
+    rounds = f"{provenance.rounds} rounds ({provenance.acceptance_length:.2f} a round)"
+    drafts = f"drafted {provenance.draft_tokens}, accepted {provenance.accepted_tokens}"
+    lines = [
+        f"law {provenance.effective_law} · {lossless} · {provenance.claim}",
+        f"{final.usage.output_tokens} tokens in {rounds} · {drafts} · drafter {drafters}",
+        f"seed {provenance.seed} · trace {provenance.trace_id or 'none'} · finish {_finish(final)}",
+    ]
+    if provenance.fallbacks:
+        counts = (f"{reason} {count}" for reason, count in sorted(provenance.fallbacks.items()))
+        lines.append(f"rounds without their block: {', '.join(counts)}")
+    return "\n".join([*lines, *provenance.reasons])
+
+
+def _finish(final: pb.Answer) -> str:
+    return pb.FinishReason.Name(final.finish_reason).removeprefix("FINISH_REASON_").lower()
+
+
+def _metadata(traceparent: str) -> list[tuple[str, str]]:
+    return [("traceparent", traceparent)] if traceparent else []

@@ -1,0 +1,295 @@
+"""Everything that an operator can set, in one model: from a YAML file, `--set` overrides and flags."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from cluster.gateway.spec import GatewaySpec
+from cluster.speculation.law import STRICT_LAWS
+from drafter_service.spec import DrafterKind, DrafterSpec
+from verifier_service.spec import DraftingMode, VerifierSpec
+
+ACCELERATOR_LABEL = "ray.io/accelerator-type"
+ROLE_LABEL = "truedraft.io/role"
+
+# cluster.checkpoints.DEFAULT_REFERENCE, which takes seconds to import; a test compares them.
+DEFAULT_MODEL = "smollm2-135m-instruct"
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+Count = Annotated[int, Field(ge=1)]
+Dtype = Literal["float32", "bfloat16", "float16"]
+
+
+class ConfigError(ValueError):
+    """The configuration cannot be used; the message is one sentence that names the field."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Placement(_Section):
+    """Where replicas may run, in Ray's terms; what each of them reserves."""
+
+    label_selector: dict[str, str] = Field(default_factory=dict)
+    num_cpus: float = Field(default=1.0, ge=0)
+    num_gpus: float = Field(default=0.0, ge=0)
+    resources: dict[str, float] = Field(default_factory=dict)
+
+    def actor_options(self) -> dict[str, Any]:
+        """For Serve's ray_actor_options."""
+        options: dict[str, Any] = {"num_cpus": self.num_cpus, "num_gpus": self.num_gpus}
+        if self.label_selector:
+            options["label_selector"] = dict(self.label_selector)
+        if self.resources:
+            options["resources"] = dict(self.resources)
+        return options
+
+
+class Laws(_Section):
+    """allowed: the laws a request may ask for; default: the law of a request that asks for none."""
+
+    allowed: tuple[str, ...] = tuple(STRICT_LAWS)
+    default: str = "coupled"
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        for law in (*self.allowed, self.default):
+            if law not in STRICT_LAWS:
+                raise ValueError(f"unknown law {law!r}; known laws: {', '.join(STRICT_LAWS)}")
+        if self.default not in self.allowed:
+            raise ValueError(f"the default law {self.default!r} is not among the allowed laws")
+        return self
+
+
+class Gateway(_Section):
+    """host: where HTTP is bound (Serve binds gRPC on every interface); ports: 0 picks a free one;
+    max_tokens: the most a request may ask for, unset leaves it to the context; first_token_timeout_s: how
+    long a request may wait for a verifier before it is answered with UNAVAILABLE.
+    """
+
+    host: str = "127.0.0.1"
+    grpc_port: Port = 9000
+    http_port: Port = 8000
+    replicas: Count = 1
+    placement: Placement = Placement(num_cpus=0.5)
+    max_ongoing_requests: Count = 1024
+    default_max_tokens: Count = 256
+    max_tokens: Count | None = None
+    max_stop_strings: Count = 16
+    first_token_timeout_s: float = Field(default=300.0, gt=0)
+
+
+class Verifier(_Section):
+    """The fields of VerifierSpec, replicas and placement."""
+
+    dtype: Dtype = "float32"
+    device: str = "cpu"
+    threads: int = Field(default=0, ge=0)
+    max_active: Count = 16
+    max_queued: int = Field(default=256, ge=0)
+    kv_tokens: Count = 65536
+    step_rows: Count = 512
+    block_length: int = Field(default=8, ge=0, le=64)
+    draft_deadline_s: float = Field(default=2.0, gt=0)
+    replicas: Count = 1
+    placement: Placement = Placement(num_gpus=1.0, label_selector={ACCELERATOR_LABEL: "H100"})
+
+
+class Drafter(_Section):
+    """mode: remote drafts in the drafter deployment, local inside the verifiers (n-gram only), off not at
+    all; model: of a causal_lm, unset drafts with the target itself; ports: first and last of a range to
+    listen on, unset takes any free port.
+    """
+
+    mode: DraftingMode = DraftingMode.REMOTE
+    kind: DrafterKind = DrafterKind.NGRAM
+    model: str | None = None
+    dtype: Dtype = "float32"
+    device: str = "cpu"
+    threads: int = Field(default=0, ge=0)
+    ports: tuple[Port, Port] | None = None
+    replicas: Count = 1
+    placement: Placement = Placement(num_gpus=1.0, label_selector={ACCELERATOR_LABEL: "L4"})
+
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _yaml_off(cls, mode: object) -> object:
+        # YAML 1.1 reads a bare `off` as false.
+        return "off" if mode is False else mode
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.mode is DraftingMode.LOCAL and self.kind is not DrafterKind.NGRAM:
+            raise ValueError(f"mode local drafts with kind ngram only, not {self.kind.value}")
+        if self.kind is DrafterKind.NGRAM and self.model is not None:
+            raise ValueError("kind ngram takes no model")
+        if self.ports is not None and self.ports[0] > self.ports[1]:
+            raise ValueError(f"ports are first and last of a range, got {self.ports[0]} and {self.ports[1]}")
+        return self
+
+
+class EmulatedNode(_Section):
+    """A Ray node on this machine that claims labels, GPUs and resources which it does not have."""
+
+    labels: dict[str, str] = Field(default_factory=dict)
+    num_cpus: Count = 4
+    num_gpus: int = Field(default=0, ge=0)
+    resources: dict[str, float] = Field(default_factory=dict)
+    object_store_mb: int = Field(default=80, ge=75)
+
+
+def _gpu_node(accelerator: str) -> EmulatedNode:
+    return EmulatedNode(
+        labels={ACCELERATOR_LABEL: accelerator}, num_gpus=1, resources={f"accelerator_type:{accelerator}": 1}
+    )
+
+
+class Emulation(_Section):
+    """Starts a Ray cluster on this machine instead of joining one; the first node is the head."""
+
+    enabled: bool = False
+    nodes: Annotated[tuple[EmulatedNode, ...], Field(min_length=1)] = (
+        EmulatedNode(labels={ROLE_LABEL: "gateway"}),
+        _gpu_node("L4"),
+        _gpu_node("H100"),
+    )
+
+
+class ClusterConfig(_Section):
+    """model: name of a packaged model, a local directory, or a hub id with optional @revision;
+    served_model_name: what clients call it, by default the reference or the directory's name; cache_dir:
+    where packaged models are kept on every node; ray_address: the Ray cluster to join, "auto" for the one
+    of this machine.
+    """
+
+    model: str = Field(default=DEFAULT_MODEL, min_length=1)
+    served_model_name: str = ""
+    cache_dir: Path | None = None
+    ray_address: str = "auto"
+    start_timeout_s: float = Field(default=600.0, gt=0)
+    laws: Laws = Laws()
+    gateway: Gateway = Gateway()
+    verifier: Verifier = Verifier()
+    drafter: Drafter = Drafter()
+    emulation: Emulation = Emulation()
+
+    @property
+    def served_name(self) -> str:
+        if self.served_model_name:
+            return self.served_model_name
+        # Where a directory lies is not for clients to know.
+        is_path = self.model.startswith(("/", "./", "../", "~"))
+        return Path(self.model).name if is_path else self.model
+
+    @property
+    def drafts_remotely(self) -> bool:
+        return self.drafter.mode is DraftingMode.REMOTE
+
+    @property
+    def gateway_placement(self) -> Placement:
+        """Emulated nodes may be taken away by tests and demos, all but the head."""
+        placement = self.gateway.placement
+        if self.emulation.enabled and not placement.label_selector:
+            head = self.emulation.nodes[0].labels
+            return placement.model_copy(update={"label_selector": head})
+        return placement
+
+    def gateway_spec(self) -> GatewaySpec:
+        return GatewaySpec(
+            model=self.model,
+            served_name=self.served_name,
+            cache_dir=self._cache_dir,
+            laws=self.laws.allowed,
+            default_law=self.laws.default,
+            default_max_tokens=self.gateway.default_max_tokens,
+            max_tokens=self.gateway.max_tokens,
+            max_stop_strings=self.gateway.max_stop_strings,
+            # A request that the cache cannot hold would wait for ever.
+            max_context=self.verifier.kv_tokens,
+            first_token_timeout_s=self.gateway.first_token_timeout_s,
+        )
+
+    def verifier_spec(self) -> VerifierSpec:
+        own = {name: getattr(self.verifier, name) for name in _shared(VerifierSpec, Verifier)}
+        return VerifierSpec(model=self.model, cache_dir=self._cache_dir, drafting=self.drafter.mode, **own)
+
+    def drafter_spec(self) -> DrafterSpec:
+        own = {name: getattr(self.drafter, name) for name in _shared(DrafterSpec, Drafter) if name != "model"}
+        drafts_with = "" if self.drafter.kind is DrafterKind.NGRAM else self.drafter.model or self.model
+        return DrafterSpec(target=self.model, model=drafts_with, cache_dir=self._cache_dir, **own)
+
+    @property
+    def _cache_dir(self) -> str | None:
+        return str(self.cache_dir.expanduser()) if self.cache_dir else None
+
+
+def _shared(spec: type[VerifierSpec] | type[DrafterSpec], section: type[_Section]) -> list[str]:
+    return [field.name for field in fields(spec) if field.name in section.model_fields]
+
+
+def load_config(
+    path: Path | None = None, overrides: Sequence[str] = (), flags: Mapping[str, Any] | None = None
+) -> ClusterConfig:
+    """Later ones win: the YAML file, `a.b=value` overrides with values in YAML, flags by dotted name.
+
+    Raises ConfigError.
+    """
+    document = _read(path) if path else {}
+    for override in overrides:
+        name, equals, text = override.partition("=")
+        if not equals or not name.strip():
+            raise ConfigError(f"{override!r} is not of the form section.field=value.")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise ConfigError(f"{name}: {text!r} is not a YAML value.") from None
+        _put(document, name.strip(), value)
+    for name, value in (flags or {}).items():
+        _put(document, name, value)
+    try:
+        return ClusterConfig.model_validate(document)
+    except ValidationError as error:
+        raise ConfigError(_sentence(error)) from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path} must hold a mapping of fields, not a {type(document).__name__}.")
+    # A section whose fields are all commented out is null.
+    return {name: value for name, value in document.items() if value is not None}
+
+
+def _put(document: dict[str, Any], dotted: str, value: Any) -> None:
+    *sections, name = dotted.split(".")
+    for section in sections:
+        inner = document.setdefault(section, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(f"{dotted}: {section} is a value, not a section.")
+        document = inner
+    document[name] = value
+
+
+def _sentence(error: ValidationError) -> str:
+    """The first problem, as one sentence that names the field."""
+    problem = error.errors()[0]
+    where = ".".join(str(part) for part in problem["loc"]) or "configuration"
+    if problem["type"] == "extra_forbidden":
+        return f"{where} is not a field of the configuration."
+    text = problem["msg"].removeprefix("Value error, ")
+    given = "" if problem["type"] == "value_error" else f" (got {problem['input']!r})"
+    return f"{where}: {text[:1].lower()}{text[1:]}{given}."

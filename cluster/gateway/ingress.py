@@ -1,0 +1,81 @@
+"""The Serve ingress deployment: InferenceService on Serve's gRPC proxy."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+from ray import serve
+from ray.serve.grpc_util import RayServegRPCContext
+from ray.serve.handle import DeploymentHandle
+
+from cluster.gateway import wire
+from cluster.gateway.prompting import load_prompting
+from cluster.gateway.record import log_to_stderr
+from cluster.gateway.service import Events, GatewayService, RequestError
+from cluster.gateway.spec import GatewaySpec
+from cluster.speculation.request import GenerationRequest
+from cluster.telemetry.setup import setup
+from truedraft.v1 import inference_pb2 as pb
+
+SERVICER = "cluster.gateway.servicer.add_to_proxy"
+
+
+@serve.deployment
+class GatewayDeployment:
+    """Serve calls the methods by the names that inference.proto gives them."""
+
+    def __init__(self, spec: GatewaySpec, verifier: DeploymentHandle[Any]) -> None:
+        log_to_stderr()
+        stream: Any = verifier.options(stream=True)
+
+        def verify(request: GenerationRequest) -> Events:
+            events: Events = stream.generate.remote(request)
+            return events
+
+        prompting = load_prompting(spec.model, spec.cache_dir, spec.max_context)
+        tracer = setup("truedraft-gateway", replica=serve.get_replica_context().replica_tag)
+        self._service = GatewayService(spec, prompting, verify, tracer)
+
+    async def Generate(  # noqa: N802
+        self, request: pb.GenerateRequest, grpc_context: RayServegRPCContext
+    ) -> AsyncIterator[pb.GenerateResponse]:
+        try:
+            answer = self._service.answer(request, grpc_context.invocation_metadata())
+            async with aclosing(answer):
+                async for message in answer:
+                    if isinstance(message, pb.Delta):
+                        yield pb.GenerateResponse(delta=message)
+                    else:
+                        _set_provenance(grpc_context, message)
+                        yield pb.GenerateResponse(answer=message)
+        except RequestError as error:
+            _set_status(grpc_context, error)
+            # Serve sends a status on without a stack trace only along with a message.
+            yield pb.GenerateResponse()
+
+    async def Complete(  # noqa: N802
+        self, request: pb.GenerateRequest, grpc_context: RayServegRPCContext
+    ) -> pb.CompleteResponse:
+        response = pb.CompleteResponse()
+        try:
+            async for message in self._service.answer(request, grpc_context.invocation_metadata()):
+                if isinstance(message, pb.Delta):
+                    response.text += message.text
+                    response.token_ids.extend(message.token_ids)
+                else:
+                    _set_provenance(grpc_context, message)
+                    response.answer.CopyFrom(message)
+        except RequestError as error:
+            _set_status(grpc_context, error)
+        return response
+
+
+def _set_provenance(context: RayServegRPCContext, answer: pb.Answer) -> None:
+    context.set_trailing_metadata([(wire.PROVENANCE_KEY, wire.to_trailer(answer.provenance))])
+
+
+def _set_status(context: RayServegRPCContext, error: RequestError) -> None:
+    context.set_code(error.code)
+    context.set_details(error.sentence)

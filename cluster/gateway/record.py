@@ -1,0 +1,124 @@
+"""What is kept of a request: its root span and one line of JSON in the log."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from typing import Any
+
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer
+
+from cluster.gateway import wire
+from cluster.speculation.request import Finished, GenerationRequest
+from cluster.telemetry import names
+from cluster.telemetry.context import inject, trace_id
+from cluster.telemetry.request import answer_attributes, root_attributes
+
+log = logging.getLogger("truedraft.requests")
+
+
+def log_to_stderr() -> None:
+    """Lets the request log through as bare lines of JSON, wherever this process's stderr is collected."""
+    if not log.handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+        log.propagate = False
+
+
+class RequestRecord:
+    """Opened when a request arrives, closed by whatever ends it first."""
+
+    def __init__(
+        self, tracer: Tracer, parent: Context, request_id: str, operation: str, model: str, domain: str
+    ) -> None:
+        self._began = time.monotonic()
+        self._first_token: float | None = None
+        self._closed = False
+        self._model = model
+        self._operation = operation
+        self.request_id = request_id
+        self.span: Span = tracer.start_span(f"{operation} {model}", parent, SpanKind.SERVER)
+        self.span.set_attributes(
+            {
+                names.GEN_AI_OPERATION_NAME: operation,
+                names.GEN_AI_PROVIDER_NAME: names.PROVIDER,
+                names.GEN_AI_REQUEST_MODEL: model,
+                names.GEN_AI_RESPONSE_ID: request_id,
+            }
+        )
+        self._line: dict[str, Any] = {"request_id": request_id, "operation": operation, "model": model}
+        if domain:
+            self._line["domain"] = domain
+
+    @property
+    def traceparent(self) -> str:
+        return inject(self.span)
+
+    @property
+    def trace_id(self) -> str:
+        return trace_id(self.span)
+
+    def accepted(self, request: GenerationRequest) -> None:
+        """The request is valid and goes to a verifier."""
+        self.span.set_attributes(root_attributes(request, self._model, self._operation))
+        self._line |= {
+            "law": request.law.name,
+            "input_tokens": len(request.prompt_ids),
+            "max_tokens": request.max_tokens,
+        }
+
+    def streamed(self) -> None:
+        if self._first_token is None:
+            self._first_token = time.monotonic()
+
+    def finished(self, event: Finished) -> None:
+        self.span.set_attributes(answer_attributes(event, self.request_id, self._model))
+        self._close(
+            "finished",
+            finish_reason=event.reason.value,
+            output_tokens=event.output_tokens,
+            provenance=wire.to_dict(wire.to_proto(event.provenance)),
+        )
+
+    def cancelled(self) -> None:
+        """The client went away; changes nothing once the request has ended."""
+        if self._closed:
+            return
+        self.span.add_event(names.EVENT_CANCELLED, {names.CANCEL_REASON: "client"})
+        self.span.set_attribute(names.ERROR_TYPE, "CANCELLED")
+        self._close("cancelled")
+
+    def refused(self, sentence: str) -> None:
+        """No verifier had room for it."""
+        self.span.add_event(names.EVENT_REFUSED)
+        self._failed("refused", "RESOURCE_EXHAUSTED", sentence)
+
+    def invalid(self, field: str, sentence: str) -> None:
+        # The client's fault is no error of the server's span.
+        self.span.set_attribute(names.ERROR_TYPE, "INVALID_ARGUMENT")
+        self._close("invalid", error="INVALID_ARGUMENT", field=field, detail=sentence)
+
+    def failed(self, error: str, sentence: str) -> None:
+        """error: a gRPC status by name."""
+        self._failed("failed", error, sentence)
+
+    def _failed(self, outcome: str, error: str, sentence: str) -> None:
+        self.span.set_attribute(names.ERROR_TYPE, error)
+        self.span.set_status(StatusCode.ERROR, sentence)
+        self._close(outcome, error=error, detail=sentence)
+
+    def _close(self, outcome: str, **content: Any) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        now = time.monotonic()
+        self.span.end()
+        self._line |= {"outcome": outcome, "trace_id": self.trace_id, "seconds": round(now - self._began, 4)}
+        if self._first_token is not None:
+            self._line["seconds_to_first_token"] = round(self._first_token - self._began, 4)
+        log.info(json.dumps(self._line | content, separators=(",", ":")))

@@ -1,0 +1,174 @@
+"""Answers requests, whatever carries them: validates, streams a verifier's events, records the outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from typing import Protocol
+
+import grpc
+from opentelemetry.trace import Tracer
+from ray.exceptions import RayActorError
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, ReplicaUnavailableError
+
+from cluster.gateway import wire
+from cluster.gateway.prompting import Prompting
+from cluster.gateway.record import RequestRecord
+from cluster.gateway.spec import GatewaySpec
+from cluster.gateway.validation import Identity, InvalidRequestError, validate
+from cluster.speculation.request import (
+    Committed,
+    Failed,
+    Finished,
+    GenerationEvent,
+    GenerationRequest,
+    Refused,
+)
+from cluster.telemetry import names
+from cluster.telemetry.context import extract_metadata
+from truedraft.v1 import inference_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+_BUSY = "The verifiers are busy; try again later."
+_LOST = "The verifier was lost in the middle of the request; send it again."
+
+
+class Events(Protocol):
+    """A verifier's events of one request."""
+
+    def __aiter__(self) -> AsyncIterator[GenerationEvent]: ...
+
+    def cancel(self) -> None:
+        """Frees the sequence if it is still being decoded."""
+
+
+class RequestError(Exception):
+    """A request that is not answered: a status and one sentence for the client."""
+
+    def __init__(self, code: grpc.StatusCode, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+        self.sentence = sentence
+
+
+class GatewayService:
+    """verify: hands a request to some verifier and returns its events at once."""
+
+    def __init__(
+        self,
+        spec: GatewaySpec,
+        prompting: Prompting,
+        verify: Callable[[GenerationRequest], Events],
+        tracer: Tracer,
+    ) -> None:
+        self._spec = spec
+        self._prompting = prompting
+        self._verify = verify
+        self._tracer = tracer
+        # Tokenising a long prompt would hold up every other stream; one thread, since a tokenizer
+        # is not made for two at a time.
+        self._tokenising = ThreadPoolExecutor(1, "tokenise")
+
+    async def answer(
+        self, request: pb.GenerateRequest, metadata: Iterable[tuple[str, str | bytes]]
+    ) -> AsyncGenerator[pb.Delta | pb.Answer, None]:
+        """Deltas, then the Answer. Raises RequestError; cancelling it frees the verifier's sequence."""
+        record = self._record(request, metadata)
+        try:
+            # Closed here and now when the consumer leaves, not when the garbage collector comes by.
+            async with aclosing(self._answer(request, record)) as messages:
+                async for message in messages:
+                    yield message
+        except InvalidRequestError as error:
+            record.invalid(error.field, str(error))
+            raise RequestError(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
+        except RequestError as error:
+            if error.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+                record.refused(error.sentence)
+            else:
+                record.failed(error.code.name, error.sentence)
+            raise
+        except (asyncio.CancelledError, GeneratorExit):
+            record.cancelled()
+            raise
+        except Exception as error:
+            # The details of a fault of ours are for the log, not for the client.
+            log.exception("request %s failed", record.request_id)
+            sentence = f"The request failed inside the cluster; its log says why under {record.request_id}."
+            record.failed("INTERNAL", sentence)
+            raise RequestError(grpc.StatusCode.INTERNAL, sentence) from error
+
+    def _record(
+        self, request: pb.GenerateRequest, metadata: Iterable[tuple[str, str | bytes]]
+    ) -> RequestRecord:
+        operation = names.OPERATION_CHAT if request.messages else names.OPERATION_TEXT
+        return RequestRecord(
+            self._tracer,
+            extract_metadata(metadata),
+            uuid.uuid4().hex,
+            operation,
+            # An unknown name is the client's to choose, and span names must stay few.
+            self._spec.served_name,
+            request.domain[:64],
+        )
+
+    async def _answer(
+        self, request: pb.GenerateRequest, record: RequestRecord
+    ) -> AsyncGenerator[pb.Delta | pb.Answer, None]:
+        identity = Identity(record.request_id, record.traceparent)
+        generation = await asyncio.get_running_loop().run_in_executor(
+            self._tokenising, validate, request, self._spec, self._prompting, identity
+        )
+        record.accepted(generation)
+        events = self._verify(generation)
+        ended = False
+        try:
+            async for event in self._timely(events):
+                ended = not isinstance(event, Committed)
+                match event:
+                    case Committed():
+                        record.streamed()
+                        yield wire.to_delta(event, generation.law)
+                    case Finished():
+                        record.finished(event)
+                        yield wire.to_answer(event, generation.request_id, self._spec.served_name)
+                        return
+                    case Refused():
+                        raise RequestError(grpc.StatusCode.RESOURCE_EXHAUSTED, _sentence(event.detail))
+                    case Failed():
+                        raise RequestError(grpc.StatusCode.INTERNAL, _sentence(event.detail))
+            raise RequestError(grpc.StatusCode.UNAVAILABLE, _LOST)
+        except BackPressureError:
+            raise RequestError(grpc.StatusCode.RESOURCE_EXHAUSTED, _BUSY) from None
+        except DeploymentUnavailableError:
+            sentence = "No verifier is available: the deployment failed to start."
+            raise RequestError(grpc.StatusCode.UNAVAILABLE, sentence) from None
+        except (RayActorError, ReplicaUnavailableError) as error:
+            raise RequestError(grpc.StatusCode.UNAVAILABLE, _LOST) from error
+        finally:
+            if not ended:
+                events.cancel()
+
+    async def _timely(self, events: Events) -> AsyncIterator[GenerationEvent]:
+        """The events; waits for the first of them only so long. Raises RequestError."""
+        iterator = aiter(events)
+        timeout = self._spec.first_token_timeout_s
+        try:
+            first = await asyncio.wait_for(anext(iterator), timeout)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            sentence = f"No verifier took up the request within {timeout:g} s."
+            raise RequestError(grpc.StatusCode.UNAVAILABLE, sentence) from None
+        yield first
+        async for event in iterator:
+            yield event
+
+
+def _sentence(detail: str) -> str:
+    return f"{detail[:1].upper()}{detail[1:].rstrip('.')}."

@@ -1,0 +1,24 @@
+"""What a gateway replica is configured with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaySpec:
+    """model: a checkpoint reference; served_name: what clients call it; laws: the ones served; max_tokens:
+    the most a request may ask for, None for what the context leaves; max_context: tokens a verifier can hold
+    for one request; first_token_timeout_s: how long a request may wait for a verifier.
+    """
+
+    model: str
+    served_name: str
+    cache_dir: str | None
+    laws: tuple[str, ...]
+    default_law: str
+    default_max_tokens: int
+    max_tokens: int | None
+    max_stop_strings: int
+    max_context: int
+    first_token_timeout_s: float

@@ -1,0 +1,161 @@
+"""From a client's GenerateRequest to a GenerationRequest, or one sentence that says what is wrong. Pure."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cluster.gateway.prompting import ConversationError, Prompting
+from cluster.gateway.spec import GatewaySpec
+from cluster.speculation.law import STRICT_LAWS, Law
+from cluster.speculation.request import GenerationRequest
+from cluster.speculation.sampling import Sampling
+from truedraft.v1 import inference_pb2 as pb
+
+ROLES = ("system", "user", "assistant", "tool")
+_MAX_LABEL = 64
+_MAX_STOP_CHARACTERS = 256
+
+
+class InvalidRequestError(ValueError):
+    """field: the request's field at fault; the message is one sentence for the client."""
+
+    def __init__(self, field: str, sentence: str) -> None:
+        # A field's name stays as it is written.
+        if not sentence.startswith(field.rpartition(".")[2]):
+            sentence = sentence[:1].upper() + sentence[1:]
+        super().__init__(f"{sentence}.")
+        self.field = field
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who is asking: a new request's id and the trace context of its root span."""
+
+    request_id: str
+    traceparent: str = ""
+
+
+def validate(
+    request: pb.GenerateRequest, spec: GatewaySpec, prompting: Prompting, identity: Identity
+) -> GenerationRequest:
+    """Cheap checks first, so that a bad request costs no tokenising. Raises InvalidRequestError."""
+    _check_model(request.model, spec.served_name)
+    law = _law(request.law, spec)
+    sampling = _sampling(request.sampling)
+    asked = request.max_tokens if request.HasField("max_tokens") else None
+    _check_max_tokens(asked, spec.max_tokens)
+    stop = _stop(request.stop, spec.max_stop_strings)
+    if len(request.domain) > _MAX_LABEL:
+        raise InvalidRequestError("domain", f"domain must be a label of at most {_MAX_LABEL} characters")
+    prompt_ids = _prompt_ids(request, prompting)
+    return GenerationRequest(
+        request_id=identity.request_id,
+        prompt_ids=prompt_ids,
+        sampling=sampling,
+        law=law,
+        requested_law=law,
+        seed=request.seed if request.HasField("seed") else secrets.randbits(64),
+        max_tokens=_max_tokens(asked, len(prompt_ids), spec, prompting.context_length),
+        stop=stop,
+        domain=request.domain,
+        traceparent=identity.traceparent,
+    )
+
+
+def _check_model(model: str, served: str) -> None:
+    if model and model != served:
+        raise InvalidRequestError("model", f"model {model!r} is not served here; served: {served!r}")
+
+
+def _law(name: str, spec: GatewaySpec) -> Law:
+    chosen = name or spec.default_law
+    if chosen not in spec.laws:
+        raise InvalidRequestError(
+            "law", f"law {chosen!r} is not served here; served laws: {', '.join(spec.laws)}"
+        )
+    return STRICT_LAWS[chosen]
+
+
+def _sampling(sampling: pb.Sampling) -> Sampling:
+    given = {field.name: value for field, value in sampling.ListFields()}
+    try:
+        return Sampling(**given)
+    except ValueError as error:
+        # Its messages begin with the field's name.
+        raise InvalidRequestError(f"sampling.{str(error).partition(' ')[0]}", str(error)) from None
+
+
+def _check_max_tokens(asked: int | None, limit: int | None) -> None:
+    if asked is None:
+        return
+    if asked < 1:
+        raise InvalidRequestError("max_tokens", f"max_tokens must be at least 1, got {asked}")
+    if limit is not None and asked > limit:
+        raise InvalidRequestError("max_tokens", f"max_tokens may be at most {limit} here, got {asked}")
+
+
+def _stop(stop: Sequence[str], limit: int) -> tuple[str, ...]:
+    if len(stop) > limit:
+        raise InvalidRequestError("stop", f"at most {limit} stop strings are taken, got {len(stop)}")
+    for text in stop:
+        if not text:
+            raise InvalidRequestError("stop", "a stop string must not be empty")
+        if len(text) > _MAX_STOP_CHARACTERS:
+            raise InvalidRequestError(
+                "stop", f"a stop string may have at most {_MAX_STOP_CHARACTERS} characters"
+            )
+    return tuple(stop)
+
+
+def _prompt_ids(request: pb.GenerateRequest, prompting: Prompting) -> tuple[int, ...]:
+    given = [name for name in ("prompt", "prompt_ids", "messages") if len(getattr(request, name))]
+    if not given:
+        raise InvalidRequestError(
+            "prompt", "the prompt is empty; send one of prompt, prompt_ids and messages"
+        )
+    if len(given) > 1:
+        sentence = f"exactly one of prompt, prompt_ids and messages is taken, got {' and '.join(given)}"
+        raise InvalidRequestError("prompt", sentence)
+    if request.prompt_ids:
+        for token in request.prompt_ids:
+            if token >= prompting.vocab_size:
+                sentence = f"prompt id {token} is outside the vocabulary of {prompting.vocab_size} tokens"
+                raise InvalidRequestError("prompt_ids", sentence)
+        return tuple(request.prompt_ids)
+    if request.messages:
+        return _chat_ids(request.messages, prompting)
+    ids = prompting.encode(request.prompt)
+    if not ids:
+        raise InvalidRequestError("prompt", "the prompt has no tokens")
+    return tuple(ids)
+
+
+def _chat_ids(messages: Sequence[pb.ChatMessage], prompting: Prompting) -> tuple[int, ...]:
+    for index, message in enumerate(messages):
+        if message.role not in ROLES:
+            sentence = f"messages[{index}] has the role {message.role!r}; roles are {', '.join(ROLES)}"
+            raise InvalidRequestError("messages", sentence)
+    if not messages[-1].content:
+        raise InvalidRequestError("messages", "the prompt is empty; the last message needs content")
+    try:
+        return tuple(prompting.encode_chat([(message.role, message.content) for message in messages]))
+    except ConversationError as error:
+        raise InvalidRequestError("messages", str(error)) from None
+
+
+def _max_tokens(asked: int | None, prompt: int, spec: GatewaySpec, context: int) -> int:
+    room = context - prompt
+    if room < 1:
+        raise InvalidRequestError(
+            "prompt", f"the prompt of {prompt} tokens does not fit the context of {context}"
+        )
+    if asked is None:
+        return min(spec.default_max_tokens, spec.max_tokens or room, room)
+    if asked > room:
+        sentence = (
+            f"max_tokens is {asked}, but a prompt of {prompt} tokens leaves {room} of the context's {context}"
+        )
+        raise InvalidRequestError("max_tokens", sentence)
+    return asked

@@ -1,0 +1,118 @@
+"""Provenance and events between their Python and their wire form."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+
+from cluster.speculation.law import Claim, Law
+from cluster.speculation.messages import DrafterIdentity
+from cluster.speculation.provenance import Numerics, Provenance
+from cluster.speculation.request import Committed, Finished, FinishReason
+from truedraft.v1 import inference_pb2 as pb
+
+PROVENANCE_KEY = "truedraft-provenance"
+# gRPC's default limit on a call's metadata is 8 KiB, the client's own and the proxy's included.
+_MAX_TRAILER = 4096
+_CLAIMS = {claim.label: claim for claim in Claim}
+_FINISH = {
+    FinishReason.STOP: pb.FINISH_REASON_STOP,
+    FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
+}
+
+
+def to_delta(event: Committed, law: Law) -> pb.Delta:
+    return pb.Delta(text=event.text, token_ids=event.token_ids, law=law.name)
+
+
+def to_answer(event: Finished, request_id: str, model: str) -> pb.Answer:
+    return pb.Answer(
+        id=request_id,
+        model=model,
+        finish_reason=_FINISH[event.reason],
+        usage=pb.Usage(input_tokens=event.input_tokens, output_tokens=event.output_tokens),
+        provenance=to_proto(event.provenance),
+    )
+
+
+def to_proto(provenance: Provenance) -> pb.Provenance:
+    numerics = provenance.numerics
+    return pb.Provenance(
+        requested_law=provenance.requested_law.name,
+        effective_law=provenance.effective_law.name,
+        lossless=provenance.claim.lossless,
+        claim=provenance.claim.label,
+        reasons=provenance.reasons,
+        numerics=pb.Numerics(
+            weights_hash=numerics.weights_hash,
+            dtype=numerics.dtype,
+            kernels=numerics.kernels,
+            threads=numerics.threads,
+            row_invariant=numerics.row_invariant,
+        ),
+        drafters=[
+            pb.Drafter(model=drafter.model, kind=drafter.kind, replica=drafter.replica)
+            for drafter in provenance.drafters
+        ],
+        rounds=provenance.rounds,
+        draft_tokens=provenance.draft_tokens,
+        accepted_tokens=provenance.accepted_tokens,
+        correction_tokens=provenance.correction_tokens,
+        bonus_tokens=provenance.bonus_tokens,
+        fallback_rounds=provenance.fallback_rounds,
+        fallbacks=provenance.fallbacks,
+        acceptance_length=provenance.acceptance_length,
+        seed=provenance.seed,
+        trace_id=provenance.trace_id,
+        verifier_replica=provenance.verifier_replica,
+    )
+
+
+def from_proto(message: pb.Provenance) -> Provenance:
+    """The inverse of `to_proto`. Raises KeyError for an unknown claim."""
+    numerics = message.numerics
+    return Provenance(
+        requested_law=Law(message.requested_law),
+        effective_law=Law(message.effective_law),
+        claim=_CLAIMS[message.claim],
+        numerics=Numerics(
+            weights_hash=numerics.weights_hash,
+            dtype=numerics.dtype,
+            kernels=numerics.kernels,
+            threads=numerics.threads,
+            row_invariant=numerics.row_invariant,
+        ),
+        seed=message.seed,
+        reasons=tuple(message.reasons),
+        drafters=tuple(
+            DrafterIdentity(drafter.model, drafter.kind, drafter.replica) for drafter in message.drafters
+        ),
+        rounds=message.rounds,
+        draft_tokens=message.draft_tokens,
+        accepted_tokens=message.accepted_tokens,
+        correction_tokens=message.correction_tokens,
+        bonus_tokens=message.bonus_tokens,
+        fallbacks=dict(message.fallbacks),
+        trace_id=message.trace_id,
+        verifier_replica=message.verifier_replica,
+    )
+
+
+def to_dict(provenance: pb.Provenance) -> dict[str, Any]:
+    """Protobuf's JSON form with the field names of the .proto file; seed is a string, since a 64-bit
+    integer does not survive most JSON readers."""
+    return MessageToDict(
+        provenance, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+
+
+def to_trailer(provenance: pb.Provenance) -> str:
+    """ASCII JSON for the trailing metadata; where it would be too long, lists are left to the Answer."""
+    content = to_dict(provenance)
+    text = json.dumps(content, separators=(",", ":"))
+    if len(text) > _MAX_TRAILER:
+        content["reasons"], content["drafters"] = [], []
+        text = json.dumps(content | {"abridged": True}, separators=(",", ":"))
+    return text
