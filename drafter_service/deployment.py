@@ -9,11 +9,11 @@ from pathlib import Path
 
 import ray
 import torch
-from opentelemetry import trace
 from ray import serve
 
 from cluster.checkpoints import load_model, load_tokenizer, resolve, tokenizer_hash
 from cluster.drafting import Drafter, NgramDrafter
+from cluster.telemetry.setup import setup, shutdown
 from drafter_service.drafters.causal_lm import CausalLmDrafter
 from drafter_service.server import DraftingServer
 from drafter_service.spec import DrafterKind, DrafterSpec
@@ -53,7 +53,7 @@ def load(spec: DrafterSpec) -> Loaded:
 class DrafterDeployment:
     """One replica: a drafter behind a gRPC server of its own, found through the replica's metadata."""
 
-    async def __init__(self, spec: DrafterSpec) -> None:
+    async def __init__(self, spec: DrafterSpec) -> None:  # type: ignore[misc] # as Serve wants it
         self._spec = spec
         self._replica = serve.get_replica_context().replica_tag
         loaded = await asyncio.to_thread(load, spec)
@@ -63,10 +63,11 @@ class DrafterDeployment:
             loaded.tokenizer_hash,
             loaded.vocab_size,
             self._replica,
-            trace.get_tracer("truedraft.drafter"),
+            setup("truedraft-drafter", replica=self._replica),
         )
         # gRPC's asyncio server belongs to the loop that starts it: this one, the user code's.
-        await self._server.start(ray.util.get_node_ip_address(), spec.ports)
+        host = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        await self._server.start(host, spec.ports)
         _log.info("drafting with %s on %s", self._model, self._server.address)
 
     def record_replica_metadata(self) -> dict[str, str]:
@@ -93,3 +94,4 @@ class DrafterDeployment:
         # Absent when __init__ failed.
         if hasattr(self, "_server"):
             await self._server.stop()
+            await asyncio.to_thread(shutdown)

@@ -26,9 +26,9 @@ _log = logging.getLogger(__name__)
 
 @serve.deployment
 class VerifierDeployment:
-    """One replica. drafter: the handle of the drafter deployment, None unless drafting is remote."""
+    """One replica. drafters: the Serve application of the drafters, None unless drafting is remote."""
 
-    async def __init__(self, spec: VerifierSpec, drafter: Any = None) -> None:  # type: ignore[misc] # as Serve wants it
+    async def __init__(self, spec: VerifierSpec, drafters: str | None = None) -> None:  # type: ignore[misc] # as Serve wants it
         self._replica = serve.get_replica_context().replica_tag
         self._loop = asyncio.get_running_loop()
         loaded = await asyncio.to_thread(load_target, spec)
@@ -37,12 +37,12 @@ class VerifierDeployment:
         self._remote: RemoteDrafting | None = None
         tracer = setup("truedraft-verifier", replica=self._replica)
         self._engine = build_engine(
-            loaded, spec, self._drafting(spec, loaded, drafter), tracer, self._replica
+            loaded, spec, self._drafting(spec, loaded, drafters), tracer, self._replica
         )
         self._thread = threading.Thread(target=self._engine.run, name="engine", daemon=True)
         self._thread.start()
 
-    def _drafting(self, spec: VerifierSpec, loaded: LoadedTarget, drafter: Any) -> DraftingPort | None:
+    def _drafting(self, spec: VerifierSpec, loaded: LoadedTarget, drafters: str | None) -> DraftingPort | None:
         match spec.drafting:
             case DraftingMode.OFF:
                 return None
@@ -56,7 +56,9 @@ class VerifierDeployment:
                     target_revision=loaded.checkpoint.revision,
                     verifier_replica=self._replica,
                 )
-                self._remote = RemoteDrafting(ServeResolver(drafter.info), hello, self._loop)
+                # By name: the drafters may be deployed anew, or come later.
+                handle: Any = serve.get_deployment_handle("DrafterDeployment", drafters, _check_exists=False)
+                self._remote = RemoteDrafting(ServeResolver(handle.info), hello, self._loop)
                 return self._remote
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[GenerationEvent]:

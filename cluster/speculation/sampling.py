@@ -44,8 +44,9 @@ def target_probs(logits: Tensor, sampling: Sampling) -> Tensor:
     """
     if sampling.temperature == 0.0:
         return _greedy(logits)
-    # Subtracting the maximum first keeps tiny temperatures finite.
-    scaled = (logits - logits.max(dim=-1, keepdim=True).values) / sampling.temperature
+    # Subtracting the maximum first keeps tiny temperatures finite; below float32's range they would be 0.
+    temperature = max(sampling.temperature, torch.finfo(torch.float32).tiny)
+    scaled = (logits - logits.max(dim=-1, keepdim=True).values) / temperature
     if 0 < sampling.top_k < scaled.shape[-1]:
         kth = torch.topk(scaled, sampling.top_k, dim=-1).values[:, -1:]
         scaled = scaled.masked_fill(scaled < kth, float("-inf"))

@@ -111,7 +111,7 @@ def setup(service_name: str, *, replica: str = "") -> Tracer:
 
 
 def shutdown(timeout: float = 2.0) -> None:
-    """Exports what is left and ends all tracers of this process, within `timeout` seconds."""
+    """Exports what is left and ends all tracers of this process; gives up exporting after `timeout` seconds."""
     with _lock:
         ending = list(_running.values())
         _running.clear()
@@ -130,6 +130,8 @@ def shutdown(timeout: float = 2.0) -> None:
         for tracing in ending:
             for exporter in tracing.exporters:
                 exporter.shutdown()
+        # Returns soon: no exporter takes anything any more.
+        closing.join(timeout)
 
 
 def _start(service_name: str, replica: str) -> _Tracing:

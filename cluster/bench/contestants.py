@@ -1,0 +1,95 @@
+"""What is timed side by side: each answers the same prompt with the same number of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from opentelemetry.trace import NoOpTracer
+from transformers import PreTrainedModel
+
+from cluster.bench.prompts import KINDS
+from cluster.client import Client
+from cluster.drafting import NgramDrafter
+from cluster.speculation.law import COUPLED, Law
+from cluster.speculation.request import GenerationRequest
+from cluster.speculation.sampling import Sampling
+from verifier_service.batch import answer_all
+from verifier_service.build import LoadedTarget, build_engine
+from verifier_service.drafting.local import LocalDrafting
+from verifier_service.spec import VerifierSpec
+
+
+class Contestant(Protocol):
+    """Answers greedily; `tokens` is a cap that the end of an answer may undercut."""
+
+    @property
+    def name(self) -> str: ...
+
+    def answer(self, kind: str, tokens: int) -> list[int]:
+        """The token ids of the answer to a kind of KINDS, prompt and end of sequence left out."""
+
+
+def prompt_ids(loaded: LoadedTarget, kind: str) -> list[int]:
+    """The kind's prompt in the model's chat template."""
+    messages = [{"role": "user", "content": KINDS[kind]}]
+    return list(loaded.tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"])
+
+
+class Transformers:
+    """`generate` of the stock model, with prompt lookup or without."""
+
+    def __init__(self, model: PreTrainedModel, loaded: LoadedTarget, lookup: int = 0) -> None:
+        self.name = "transformers prompt lookup" if lookup else "transformers generate"
+        self._model = model
+        self._loaded = loaded
+        self._options = {"prompt_lookup_num_tokens": lookup} if lookup else {}
+
+    def answer(self, kind: str, tokens: int) -> list[int]:
+        ids = torch.tensor([prompt_ids(self._loaded, kind)])
+        out = self._model.generate(  # type: ignore[operator] # transformers leaves the mixin untyped
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, do_sample=False, **self._options
+        )
+        return [t for t in out[0, ids.shape[1] :].tolist() if t not in self._loaded.stop_ids]
+
+
+class InProcess:
+    """Our engine in this process, without a cluster."""
+
+    def __init__(self, loaded: LoadedTarget, spec: VerifierSpec, law: Law) -> None:
+        self.name = f"in-process {law}" + (" n-gram" if law == COUPLED else "")
+        self._loaded = loaded
+        self._law = law
+        self._engine = build_engine(loaded, spec, LocalDrafting(NgramDrafter()), NoOpTracer())
+
+    def answer(self, kind: str, tokens: int) -> list[int]:
+        request = GenerationRequest(
+            request_id=kind,
+            prompt_ids=tuple(prompt_ids(self._loaded, kind)),
+            sampling=Sampling(temperature=0.0),
+            law=self._law,
+            requested_law=self._law,
+            seed=0,
+            max_tokens=tokens,
+        )
+        [answer] = answer_all(self._engine, [request])
+        return answer.token_ids
+
+
+class Cluster:
+    """The whole cluster, asked as a client asks it."""
+
+    def __init__(self, client: Client, law: Law) -> None:
+        self.name = f"cluster {law}" + (" n-gram" if law == COUPLED else "")
+        self._client = client
+        self._law = law
+
+    def answer(self, kind: str, tokens: int) -> list[int]:
+        answer = self._client.complete(
+            messages=[("user", KINDS[kind])], temperature=0.0, max_tokens=tokens, seed=0, law=self._law.name
+        )
+        return list(answer.token_ids)
+
+
+Factory = Callable[[], Contestant]

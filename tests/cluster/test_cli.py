@@ -1,0 +1,184 @@
+"""The command against a fake service: what it prints where, and how it exits."""
+
+import json
+from concurrent import futures
+
+import grpc
+import pytest
+from typer.testing import CliRunner
+
+from cluster.cli import app
+from truedraft.v1 import inference_pb2 as pb
+from truedraft.v1 import inference_pb2_grpc
+
+ANSWER = pb.Answer(
+    id="id-1",
+    model="toy",
+    finish_reason=pb.FINISH_REASON_LENGTH,
+    usage=pb.Usage(input_tokens=3, output_tokens=2),
+    provenance=pb.Provenance(
+        effective_law="coupled",
+        lossless=True,
+        claim="identical-tokens",
+        rounds=1,
+        draft_tokens=4,
+        accepted_tokens=1,
+        bonus_tokens=1,
+        acceptance_length=2.0,
+        fallbacks={"deadline": 1},
+        reasons=["A round was decoded without its block."],
+        drafters=[pb.Drafter(model="ngram", kind="ngram", replica="r")],
+        seed=2**64 - 1,
+        trace_id="0af7651916cd43dd8448eb211c80319c",
+    ),
+)
+
+
+class FakeService(inference_pb2_grpc.InferenceServiceServicer):
+    def __init__(self):
+        self.request, self.metadata = None, {}
+
+    def Generate(self, request, context):  # noqa: N802
+        self.request, self.metadata = request, dict(context.invocation_metadata())
+        if request.law == "bad":
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "law 'bad' is not served here.")
+        if request.law == "busy":
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "The queue is full.")
+        yield pb.GenerateResponse(delta=pb.Delta(text="hé", token_ids=[1]))
+        yield pb.GenerateResponse(delta=pb.Delta(text="llo", token_ids=[2]))
+        if request.law != "cut":
+            yield pb.GenerateResponse(answer=ANSWER)
+
+
+@pytest.fixture(scope="module")
+def server():
+    service = FakeService()
+    instance = grpc.server(futures.ThreadPoolExecutor(2))
+    inference_pb2_grpc.add_InferenceServiceServicer_to_server(service, instance)
+    port = instance.add_insecure_port("127.0.0.1:0")
+    instance.start()
+    yield service, f"127.0.0.1:{port}"
+    instance.stop(None)
+
+
+@pytest.fixture
+def generate(server):
+    _, endpoint = server
+    return lambda *arguments, **options: CliRunner().invoke(
+        app, ["generate", "--endpoint", endpoint, *arguments], **options
+    )
+
+
+def test_text_on_stdout_and_provenance_on_stderr(generate):
+    result = generate("hi")
+    assert result.exit_code == 0
+    assert result.stdout == "héllo\n"
+    assert "law coupled · lossless · identical-tokens" in result.stderr
+    assert "drafted 4, accepted 1 · drafter ngram" in result.stderr
+    assert f"seed {2**64 - 1} · trace 0af7651916cd43dd8448eb211c80319c · finish length" in result.stderr
+    assert "rounds without their block: deadline 1" in result.stderr
+    assert "A round was decoded without its block." in result.stderr
+
+
+def test_one_json_object(generate):
+    result = generate("hi", "--json")
+    assert result.exit_code == 0
+    content = json.loads(result.stdout)
+    assert (content["text"], content["token_ids"], content["finish_reason"]) == ("héllo", [1, 2], "length")
+    assert content["usage"] == {"input_tokens": 3, "output_tokens": 2}
+    assert content["provenance"]["seed"] == str(2**64 - 1)
+    assert content["provenance"]["correction_tokens"] == 0
+
+
+def test_every_option_reaches_the_service(generate, server):
+    options = {
+        "--system": "be brief",
+        "--temperature": "0",
+        "--top-k": "3",
+        "--top-p": "0.9",
+        "--min-p": "0.1",
+        "--max-tokens": "5",
+        "--seed": "0",
+        "--law": "none",
+        "--model": "toy",
+        "--domain": "coding",
+    }
+    flat = [part for pair in options.items() for part in pair]
+    assert generate("hi", *flat, "--stop", "a", "--stop", "b").exit_code == 0
+    assert server[0].request == pb.GenerateRequest(
+        messages=[
+            pb.ChatMessage(role="system", content="be brief"),
+            pb.ChatMessage(role="user", content="hi"),
+        ],
+        sampling=pb.Sampling(temperature=0, top_k=3, top_p=0.9, min_p=0.1),
+        max_tokens=5,
+        seed=0,
+        law="none",
+        model="toy",
+        domain="coding",
+        stop=["a", "b"],
+    )
+
+
+def test_what_is_not_given_is_not_sent(generate, server):
+    assert generate("hi").exit_code == 0
+    assert server[0].request == pb.GenerateRequest(
+        messages=[pb.ChatMessage(role="user", content="hi")], sampling=pb.Sampling()
+    )
+
+
+@pytest.mark.parametrize("arguments", [[], ["-"]])
+def test_prompt_from_standard_input(generate, server, arguments):
+    assert generate("--raw", *arguments, input="from a pipe").exit_code == 0
+    assert server[0].request.prompt == "from a pipe"
+
+
+def test_sampled_trace_context_is_sent(generate, server):
+    assert generate("hi").exit_code == 0
+    version, trace, span, flags = server[0].metadata["traceparent"].split("-")
+    assert (version, len(trace), len(span), flags) == ("00", 32, 16, "01")
+
+
+@pytest.mark.parametrize(
+    ("law", "code", "exit_code", "sentence"),
+    [
+        ("bad", "INVALID_ARGUMENT", 2, "law 'bad' is not served here."),
+        ("busy", "RESOURCE_EXHAUSTED", 1, "The queue is full."),
+    ],
+)
+def test_errors(generate, law, code, exit_code, sentence):
+    result = generate("hi", "--law", law)
+    assert (result.exit_code, result.stdout, result.stderr) == (exit_code, "", f"{sentence}\n")
+    result = generate("hi", "--law", law, "--json")
+    assert result.exit_code == exit_code
+    assert json.loads(result.stdout) == {"error": {"code": code, "message": sentence}}
+
+
+def test_an_answer_that_is_cut_off(generate):
+    result = generate("hi", "--law", "cut")
+    assert result.exit_code == 1
+    assert "without an answer" in result.stderr
+
+
+def test_nobody_at_the_endpoint():
+    result = CliRunner().invoke(app, ["generate", "hi", "--endpoint", "127.0.0.1:1"])
+    assert (result.exit_code, result.stderr) == (1, "No service answers at 127.0.0.1:1.\n")
+
+
+def test_a_value_that_the_wire_cannot_hold(generate):
+    result = generate("hi", "--seed", "-1")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("The request cannot be sent: ")
+
+
+def test_a_system_message_needs_the_template(generate):
+    assert generate("hi", "--raw", "--system", "x").exit_code == 2
+
+
+def test_serve_names_the_field_at_fault():
+    result = CliRunner().invoke(app, ["serve", "--set", "verifier.max_active=0"])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("verifier.max_active: ")
+    result = CliRunner().invoke(app, ["serve", "--drafter", "oracle", "--json"])
+    assert result.exit_code == 2
+    assert json.loads(result.stdout)["error"]["code"] == "INVALID_CONFIG"

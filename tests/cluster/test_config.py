@@ -1,0 +1,137 @@
+"""One configuration for everything, and mistakes that name their field."""
+
+import dataclasses
+
+import pytest
+
+from cluster.checkpoints import DEFAULT_REFERENCE
+from cluster.config import ClusterConfig, ConfigError, Drafter, Verifier, load_config
+from drafter_service.spec import DrafterKind, DrafterSpec
+from verifier_service.spec import DraftingMode, VerifierSpec
+
+
+def complaint(*overrides, path=None, **flags):
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, overrides, flags)
+    assert str(caught.value).endswith(".")
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_defaults_place_drafters_on_the_cheap_type_and_verifiers_on_the_large_one():
+    config = ClusterConfig()
+    assert config.model == DEFAULT_REFERENCE
+    assert config.laws.default == "coupled"
+    assert config.drafter.placement.actor_options()["label_selector"] == {"ray.io/accelerator-type": "L4"}
+    assert config.verifier.placement.actor_options()["label_selector"] == {"ray.io/accelerator-type": "H100"}
+
+
+def test_every_field_of_the_specs_can_be_set():
+    verifier = {field.name for field in dataclasses.fields(VerifierSpec)} - {"model", "cache_dir", "drafting"}
+    assert verifier <= set(Verifier.model_fields)
+    drafter = {field.name for field in dataclasses.fields(DrafterSpec)} - {"target", "cache_dir"}
+    assert drafter <= set(Drafter.model_fields)
+
+
+def test_the_specs_defaults_are_the_configurations():
+    assert ClusterConfig().verifier_spec() == VerifierSpec(model=DEFAULT_REFERENCE)
+    assert ClusterConfig().drafter_spec() == DrafterSpec(target=DEFAULT_REFERENCE)
+
+
+def test_later_sources_win(tmp_path):
+    file = tmp_path / "cluster.yaml"
+    file.write_text("model: from-file\nverifier:\n  block_length: 2\n  max_active: 3\ndrafter:\n")
+    config = load_config(file, ["verifier.block_length=4"], {"model": "from-flag"})
+    assert (config.model, config.verifier.block_length, config.verifier.max_active) == ("from-flag", 4, 3)
+
+
+def test_values_are_yaml():
+    config = load_config(
+        None,
+        [
+            "drafter.ports=[7000, 7010]",
+            "laws.allowed=[coupled]",
+            "verifier.placement={num_gpus: 2, label_selector: {a: b}}",
+            "gateway.max_tokens=null",
+            "drafter.mode=off",
+        ],
+    )
+    assert config.drafter.ports == (7000, 7010)
+    assert config.laws.allowed == ("coupled",)
+    assert config.verifier.placement.actor_options() == {
+        "num_cpus": 1.0,
+        "num_gpus": 2.0,
+        "label_selector": {"a": "b"},
+    }
+    # YAML 1.1 reads `off` as false.
+    assert config.drafter.mode is DraftingMode.OFF
+
+
+def test_a_causal_lm_without_a_model_is_the_target_itself():
+    spec = load_config(None, ["drafter.kind=causal_lm", "model=m"]).drafter_spec()
+    assert (spec.kind, spec.model, spec.target) == (DrafterKind.CAUSAL_LM, "m", "m")
+    spec = load_config(None, ["drafter.kind=causal_lm", "drafter.model=d"]).drafter_spec()
+    assert spec.model == "d"
+
+
+def test_the_drafting_mode_reaches_the_verifier():
+    assert load_config(None, ["drafter.mode=local"]).verifier_spec().drafting is DraftingMode.LOCAL
+    assert not load_config(None, ["drafter.mode=local"]).drafts_remotely
+
+
+@pytest.mark.parametrize(
+    ("model", "served"),
+    [("/models/toy", "toy"), ("./toy", "toy"), ("org/toy", "org/toy"), ("toy", "toy")],
+)
+def test_clients_see_a_name_and_no_path(model, served):
+    assert load_config(None, [f"model={model}"]).served_name == served
+    assert load_config(None, [f"model={model}", "served_model_name=x"]).served_name == "x"
+
+
+def test_the_gateway_stays_on_the_head_of_emulated_nodes():
+    config = load_config(None, ["emulation.enabled=true"])
+    assert config.gateway_placement.label_selector == {"truedraft.io/role": "gateway"}
+    assert ClusterConfig().gateway_placement.label_selector == {}
+
+
+def test_a_request_must_fit_the_cache():
+    assert load_config(None, ["verifier.kv_tokens=100"]).gateway_spec().max_context == 100
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("verifier.max_active=0", "verifier.max_active: "),
+        ("verifier.max_active=many", "(got 'many')"),
+        ("verifier.colour=red", "verifier.colour is not a field"),
+        ("gateway.grpc_port=70000", "gateway.grpc_port: "),
+        ("laws.default=truth", "laws: unknown law 'truth'; known laws: none, coupled"),
+        ("laws.allowed=[none]", "laws: the default law 'coupled' is not among the allowed laws"),
+        ("drafter.kind=oracle", "drafter.kind: "),
+        ("drafter.model=x", "drafter: kind ngram takes no model"),
+        ("drafter.ports=[9, 8]", "drafter: ports are first and last of a range"),
+        ("verifier.dtype=int4", "verifier.dtype: "),
+        ("model=''", "model: "),
+        ("verifier", "'verifier' is not of the form section.field=value"),
+        ("model.x=1", "model: "),
+        ("verifier.placement.num_gpus=-1", "verifier.placement.num_gpus: "),
+        ("laws=[", "'[' is not a YAML value"),
+    ],
+)
+def test_mistakes(override, words):
+    assert words in complaint(override)
+
+
+def test_files_that_are_none(tmp_path):
+    assert "cannot be read" in complaint(path=tmp_path / "absent.yaml")
+    file = tmp_path / "list.yaml"
+    file.write_text("- a\n")
+    assert "must hold a mapping" in complaint(path=file)
+    file.write_text("a: [\n")
+    assert "is not YAML" in complaint(path=file)
+
+
+def test_a_value_is_no_section(tmp_path):
+    file = tmp_path / "c.yaml"
+    file.write_text("verifier: 3\n")
+    assert "verifier is a value, not a section" in complaint("verifier.dtype=float16", path=file)

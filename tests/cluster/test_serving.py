@@ -1,0 +1,192 @@
+"""The whole cluster on emulated nodes, asked as clients ask it."""
+
+import json
+import os
+import signal
+import time
+
+import grpc
+import pytest
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+
+from cluster.client import Ask, RequestFailedError
+from cluster.config import ACCELERATOR_LABEL, ClusterConfig
+from truedraft.v1 import inference_pb2 as pb
+
+pytestmark = pytest.mark.cluster
+
+LONG = Ask(prompt="one two three one two three", temperature=1.0, seed=11, max_tokens=400)
+
+
+def eventually(condition, seconds):
+    """The condition's first true value. Fails when it has none within `seconds`."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(0.05)
+    return pytest.fail(f"not within {seconds} s: {condition.__doc__ or condition}")
+
+
+def test_every_replica_is_where_its_label_is(cluster):
+    drafters, verifiers = cluster.running.replicas("drafter"), cluster.running.replicas("verifier")
+    assert drafters
+    assert verifiers
+    assert {replica.labels[ACCELERATOR_LABEL] for replica in drafters} == {"L4"}
+    assert {replica.labels[ACCELERATOR_LABEL] for replica in verifiers} == {"H100"}
+    assert cluster.running.info("drafter")["labels"][ACCELERATOR_LABEL] == "L4"
+    assert cluster.running.info("verifier")["labels"][ACCELERATOR_LABEL] == "H100"
+
+
+def test_counts_add_up_and_drafts_are_accepted(cluster):
+    answer = cluster.client.answer(
+        Ask(prompt="one two one two one two", temperature=0, max_tokens=200, seed=1)
+    )
+    provenance, usage = answer.final.provenance, answer.final.usage
+    emitted = provenance.accepted_tokens + provenance.correction_tokens + provenance.bonus_tokens
+    assert emitted == usage.output_tokens == len(answer.token_ids)
+    assert provenance.accepted_tokens <= provenance.draft_tokens
+    assert provenance.lossless
+    assert provenance.requested_law == provenance.effective_law == "coupled"
+    assert provenance.seed == 1
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.5])
+def test_coupled_is_none_token_for_token(cluster, temperature):
+    asks = (
+        Ask(prompt="a b c a b c", temperature=temperature, max_tokens=100, seed=3, law=law)
+        for law in ("coupled", "none")
+    )
+    coupled, plain = (cluster.client.answer(ask) for ask in asks)
+    assert coupled.final.provenance.numerics.row_invariant
+    assert coupled.token_ids == plain.token_ids
+    assert coupled.text == plain.text
+    assert plain.final.provenance.draft_tokens == 0
+
+
+def test_unary_and_streamed_answers_are_the_same(cluster):
+    ask = Ask(prompt="hello", max_tokens=20, seed=5, temperature=1.0)
+    streamed = cluster.client.answer(ask)
+    whole, call = cluster.stub.Complete.with_call(ask.to_proto())
+    assert (whole.text, list(whole.token_ids)) == (streamed.text, streamed.token_ids)
+    assert whole.answer.finish_reason == streamed.final.finish_reason
+    trailer = json.loads(dict(call.trailing_metadata())["truedraft-provenance"])
+    assert trailer["claim"] == whole.answer.provenance.claim
+    assert trailer["seed"] == "5"
+
+
+def test_every_delta_names_its_law_and_the_stream_ends_with_provenance(cluster):
+    call = cluster.stub.Generate(pb.GenerateRequest(prompt="hello", max_tokens=5))
+    *deltas, last = call
+    assert {message.delta.law for message in deltas} == {"coupled"}
+    assert last.answer.provenance.rounds >= 1
+    trailer = json.loads(dict(call.trailing_metadata())["truedraft-provenance"])
+    assert trailer["trace_id"] == last.answer.provenance.trace_id
+
+
+def test_the_clients_trace_id_comes_back(cluster):
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    answer = cluster.client.answer(Ask(prompt="hello", max_tokens=2), f"00-{trace}-b7ad6b7169203331-01")
+    assert answer.final.provenance.trace_id == trace
+
+
+BAD = [
+    (Ask(prompt=""), "empty"),
+    (Ask(prompt="x", law="rejection"), "served laws: none, coupled"),
+    (Ask(prompt="x", temperature=-1), "temperature must be"),
+    (Ask(prompt="x", temperature=float("nan")), "temperature must be"),
+    (Ask(prompt="x", top_p=0), "top_p must be"),
+    (Ask(prompt="x", top_k=-1), "top_k must be"),
+    (Ask(prompt="x", min_p=1.5), "min_p must be"),
+    (Ask(prompt="x", max_tokens=0), "max_tokens must be"),
+    (Ask(prompt="word " * 600), "does not fit the context of 512"),
+    (Ask(prompt="x", max_tokens=512), "leaves"),
+    (Ask(prompt="x", model="gpt"), "model 'gpt' is not served here; served: 'tiny'"),
+    (Ask(prompt_ids=[512]), "outside the vocabulary"),
+    (Ask(prompt="x", stop=[""]), "stop string"),
+    (Ask(messages=[("robot", "x")]), "role 'robot'"),
+]
+
+
+@pytest.mark.parametrize(("ask", "words"), BAD, ids=[words for _, words in BAD])
+def test_bad_input_is_answered_with_one_sentence(cluster, ask, words):
+    with pytest.raises(RequestFailedError) as streamed:
+        cluster.client.answer(ask)
+    with pytest.raises(grpc.RpcError) as unary:
+        cluster.stub.Complete(ask.to_proto())
+    for code, details in (
+        (streamed.value.code, str(streamed.value)),
+        (unary.value.code().name, unary.value.details()),
+    ):
+        assert code == "INVALID_ARGUMENT"
+        assert words in details
+        assert details.count("\n") == 0
+        assert "Traceback" not in details
+
+
+def test_reflection_lists_the_service(cluster):
+    services = ProtoReflectionDescriptorDatabase(cluster.channel).get_services()
+    assert "truedraft.v1.InferenceService" in services
+
+
+@pytest.mark.parametrize("messages", [1, 2, 5])
+def test_a_client_that_disconnects_frees_its_sequence(cluster, messages):
+    def active():
+        return cluster.running.info("verifier")["active"]
+
+    eventually(lambda: active() == 0, 5)
+    call = cluster.stub.Generate(LONG.to_proto())
+    for _ in range(messages):
+        next(call)
+    assert active() == 1
+    call.cancel()
+    eventually(lambda: active() == 0, 1)
+
+
+def test_a_killed_drafter_costs_rounds_and_no_token(cluster):
+    expected = cluster.client.answer(LONG).token_ids
+    [victim] = cluster.running.replicas("drafter")
+    tokens = []
+    for response in cluster.client.stream(LONG):
+        tokens.extend(response.delta.token_ids)
+        if len(tokens) >= 20 and victim is not None:
+            os.kill(victim.pid, signal.SIGKILL)
+            killed, old, victim = time.monotonic(), victim, None
+    provenance = response.answer.provenance
+    assert tokens == expected
+    assert provenance.fallback_rounds == sum(provenance.fallbacks.values()) > 0
+    assert provenance.reasons
+    assert provenance.lossless
+
+    def replaced():
+        """another drafter is in use"""
+        answer = cluster.client.answer(Ask(prompt="a b a b a b", max_tokens=30, temperature=0))
+        return {each.replica for each in answer.final.provenance.drafters} - {"", old.replica}
+
+    eventually(replaced, 15 - (time.monotonic() - killed))
+    [drafter] = cluster.running.replicas("drafter")
+    assert drafter.pid != old.pid
+
+
+def test_without_the_drafters_node_the_cluster_decodes_plainly_and_says_so(cluster):
+    expected = cluster.client.answer(LONG).token_ids
+    cluster.running.emulation.remove("L4")
+    try:
+        eventually(lambda: cluster.running.replicas("drafter") == [], 15)
+        answer = cluster.client.answer(LONG)
+        provenance = answer.final.provenance
+        assert answer.token_ids == expected
+        assert provenance.draft_tokens == 0
+        assert provenance.fallback_rounds > 0
+        assert list(provenance.drafters) == []
+        assert provenance.reasons
+        assert provenance.lossless
+        [verifier] = cluster.running.replicas("verifier")
+        assert verifier.labels[ACCELERATOR_LABEL] == "H100"
+    finally:
+        [l4] = [
+            node for node in ClusterConfig().emulation.nodes if node.labels.get(ACCELERATOR_LABEL) == "L4"
+        ]
+        cluster.running.emulation.add(l4)
+    eventually(lambda: cluster.running.replicas("drafter"), 60)
+    eventually(lambda: cluster.running.info("verifier")["drafting"] == "connected", 30)

@@ -1,0 +1,57 @@
+"""What tests share: one emulated cluster for the whole session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import grpc
+import pytest
+
+from cluster.client import Client
+from truedraft.v1 import inference_pb2_grpc
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Ray's own models use what pydantic deprecated.
+    config.addinivalue_line("filterwarnings", "ignore:Using extra keyword arguments on `Field`")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterUnderTest:
+    """running: the cluster, see cluster.app.Running; client and stub: two ways to ask it."""
+
+    running: object
+    client: Client
+    stub: inference_pb2_grpc.InferenceServiceStub
+    channel: grpc.Channel
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterUnderTest]:
+    """Emulated head, L4 and H100 nodes, a tiny random target and one n-gram drafter.
+
+    A test that takes something away puts it back.
+    """
+    from cluster.app import running
+    from cluster.checkpoints.tiny import build_tiny
+    from cluster.config import load_config
+
+    model = build_tiny(tmp_path_factory.mktemp("models") / "tiny", seed=1)
+    config = load_config(
+        None,
+        [
+            f"model={model}",
+            "emulation.enabled=true",
+            "gateway.grpc_port=0",
+            "gateway.http_port=0",
+            "verifier.threads=1",
+            "start_timeout_s=180",
+        ],
+    )
+    with (
+        running(config) as started,
+        Client(started.grpc_address, timeout=60) as client,
+        grpc.insecure_channel(started.grpc_address) as channel,
+    ):
+        yield ClusterUnderTest(started, client, inference_pb2_grpc.InferenceServiceStub(channel), channel)

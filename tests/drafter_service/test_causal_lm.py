@@ -1,0 +1,154 @@
+import pytest
+import torch
+from transformers import MistralConfig, MistralForCausalLM, Qwen3NextConfig
+
+from cluster.drafting import DraftingError
+from cluster.drafting.drafter import DraftJob
+from cluster.speculation.law import COUPLED
+from cluster.speculation.messages import DraftBlock
+from cluster.speculation.noise import Noise
+from cluster.speculation.sampling import Sampling, target_probs
+from drafter_service.drafters.causal_lm import CausalLmDrafter
+from tests.drafting.helpers import GREEDY, spec
+from verifier_service.verification import verify
+
+SEED = 11
+KEY = Noise(SEED, 0).field.key
+WARM = Sampling(temperature=1.0)
+SAMPLINGS = [
+    GREEDY,
+    WARM,
+    Sampling(temperature=0.7, top_p=0.8),
+    Sampling(temperature=1.3, top_k=9, min_p=0.02),
+]
+
+
+@torch.inference_mode()
+def uncached(model, tokens, length, sampling, vocab=64):
+    """Draws `length` tokens with a whole forward for each."""
+    text, max_q = list(tokens), []
+    for _ in range(length):
+        logits = model(torch.tensor([text]), use_cache=False).logits[:, -1, :vocab].float()
+        probs = target_probs(logits, sampling)[0]
+        max_q.append(float(probs.max()))
+        text.append(Noise(SEED, 0).field.winner(len(text), probs))
+    return DraftBlock(tuple(text[len(tokens) :]), tuple(max_q))
+
+
+def drafter_of(model, context=48, vocab_size=64):
+    return CausalLmDrafter(model, "tiny", "r0", context, vocab_size)
+
+
+def check(block, reference):
+    assert block.tokens == reference.tokens
+    assert block.max_q == pytest.approx(reference.max_q, abs=1e-5)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+def test_drafts_what_a_plain_loop_draws(llama, sampling):
+    drafter = drafter_of(llama)
+    text = [3, 1, 4, 1, 5]
+    drafter.open(spec(1, text, sampling, KEY))
+    committed = []
+    # All accepted and a bonus, a part and a correction, none, nothing new, more than was drafted.
+    for accepted, extra in [(4, [9]), (2, [8]), (0, [7]), (0, []), (4, [6, 5, 4]), (1, [3])]:
+        [block] = drafter.draft([DraftJob(1, tuple(committed), 4)])
+        check(block, uncached(llama, text, 4, sampling))
+        committed = [*block.tokens[:accepted], *extra]
+        text += committed
+
+
+def test_under_coupled_noise_the_target_as_its_own_drafter_is_always_accepted(llama):
+    drafter = drafter_of(llama)
+    drafter.open(spec(1, [1, 2, 3], WARM, KEY))
+    [block] = drafter.draft([DraftJob(1, (4,), 6)])
+    with torch.inference_mode():
+        logits = llama(torch.tensor([[1, 2, 3, 4, *block.tokens]]), use_cache=False).logits[0, 3:].float()
+    verdict = verify(COUPLED, target_probs(logits, WARM), block, Noise(SEED, 4))
+    assert verdict.accepted == 6
+
+
+def test_another_key_draws_other_tokens(llama):
+    drafter = drafter_of(llama)
+    drafter.open(spec(1, [1, 2], WARM, KEY))
+    drafter.open(spec(2, [1, 2], WARM, KEY + 1))
+    first, second = drafter.draft([DraftJob(1, (), 8), DraftJob(2, (), 8)])
+    assert first.tokens != second.tokens
+
+
+def test_sequences_are_apart_and_an_empty_plan_still_commits(llama):
+    drafter = drafter_of(llama)
+    texts = {1: [1, 2, 3], 2: [9, 8]}
+    for number, text in texts.items():
+        drafter.open(spec(number, text, WARM, KEY))
+    for committed in [(5,), (6, 7)]:
+        lengths = {1: 3, 2: 0}
+        blocks = drafter.draft([DraftJob(n, committed, lengths[n]) for n in texts])
+        for (number, text), block in zip(texts.items(), blocks, strict=True):
+            text.extend(committed)
+            check(block, uncached(llama, text, lengths[number], WARM))
+    drafter.close(1)
+    drafter.close(1)
+    with pytest.raises(KeyError):
+        drafter.draft([DraftJob(1, (), 1)])
+    check(drafter.draft([DraftJob(2, (), 3)])[0], uncached(llama, texts[2], 3, WARM))
+
+
+def test_ends_with_the_context(llama):
+    drafter = drafter_of(llama, context=10)
+    drafter.open(spec(1, range(7), WARM, KEY))
+    text = list(range(7))
+    for committed, drafted in [((), 4), ((1,), 3), ((2, 3), 1), ((4,), 0), ((5,), 0)]:
+        text += committed
+        check(drafter.draft([DraftJob(1, committed, 6)])[0], uncached(llama, text, drafted, WARM))
+    drafter.open(spec(2, range(30), WARM, KEY))
+    assert drafter.draft([DraftJob(2, (), 6)]) == [DraftBlock()]
+
+
+def test_padding_rows_are_never_proposed(llama):
+    drafter = drafter_of(llama, vocab_size=20)
+    drafter.open(spec(1, [1, 2, 3], Sampling(temperature=2.0), KEY))
+    [block] = drafter.draft([DraftJob(1, (), 30)])
+    assert max(block.tokens) < 20
+    check(block, uncached(llama, [1, 2, 3], 30, Sampling(temperature=2.0), vocab=20))
+
+
+def test_a_failure_is_typed_and_leaves_nothing_behind(llama, monkeypatch):
+    drafter = drafter_of(llama)
+    drafter.open(spec(1, [1, 2, 3], WARM, KEY))
+    drafter.draft([DraftJob(1, (), 4)])
+    # The second layer fails after the first has extended its cache.
+    with monkeypatch.context() as patch:
+        patch.setattr(llama.model.layers[1].mlp, "forward", lambda x: 1 / 0 if False else x.no_such())
+        with pytest.raises(DraftingError, match="tiny"):
+            drafter.draft([DraftJob(1, (4,), 4)])
+    check(drafter.draft([DraftJob(1, (), 4)])[0], uncached(llama, [1, 2, 3, 4], 4, WARM))
+    drafter.open(spec(2, [1, 64], WARM, KEY))
+    with pytest.raises(DraftingError, match="64"):
+        drafter.draft([DraftJob(2, (), 4)])
+
+
+def test_a_sliding_window_is_rolled_back(llama):
+    torch.manual_seed(1)
+    shape = {k: getattr(llama.config, k) for k in ("vocab_size", "hidden_size", "intermediate_size")}
+    config = MistralConfig(
+        **shape, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, sliding_window=6,
+        initializer_range=0.4,
+    )  # fmt: skip
+    model = MistralForCausalLM(config).eval()
+    drafter = drafter_of(model)
+    text, committed = list(range(9)), []
+    drafter.open(spec(1, text, WARM, KEY))
+    for accepted in (1, 4, 0, 2, 3):
+        [block] = drafter.draft([DraftJob(1, tuple(committed), 5)])
+        check(block, uncached(model, text, 5, WARM))
+        committed = [*block.tokens[:accepted], 60]
+        text += committed
+
+
+def test_a_state_without_rollback_is_refused(llama):
+    class Recurrent:
+        config = Qwen3NextConfig(num_hidden_layers=4)
+
+    with pytest.raises(ValueError, match="rolled back"):
+        drafter_of(Recurrent())

@@ -1,0 +1,64 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.drafting import NgramDrafter
+from cluster.drafting.drafter import DraftJob
+from tests.drafting.helpers import spec
+
+few_tokens = st.lists(st.integers(0, 2), min_size=1, max_size=40)
+
+
+def longest_suffix(tokens, minimum, maximum):
+    """Every length and every place, longest and then latest first."""
+    size = len(tokens)
+    for length in range(min(maximum, size - 1), minimum - 1, -1):
+        for end in range(size - 1, length - 1, -1):
+            if tokens[end - length : end] == tokens[size - length :]:
+                return end, length
+    return 0, 0
+
+
+def proposal(tokens, minimum, maximum, growth, length):
+    end, matched = longest_suffix(tokens, minimum, maximum)
+    text = list(tokens)
+    for offset in range(min(length, int(matched * growth))):
+        text.append(text[end + offset])
+    return tuple(text[len(tokens) :])
+
+
+@given(
+    few_tokens,
+    st.lists(st.lists(st.integers(0, 2), max_size=5), max_size=4),
+    st.integers(1, 4),
+    st.integers(0, 6),
+    st.sampled_from([0.5, 1.0, 2.5]),
+    st.integers(0, 12),
+)
+def test_equals_a_search_of_the_whole_text(prompt, commits, minimum, beyond, growth, length):
+    drafter = NgramDrafter(minimum, minimum + beyond, growth)
+    drafter.open(spec(5, prompt))
+    text = list(prompt)
+    for committed in [[], *commits]:
+        text.extend(committed)
+        [block] = drafter.draft([DraftJob(5, tuple(committed), length)])
+        assert block.tokens == proposal(text, minimum, minimum + beyond, growth, length)
+        assert block.max_q == (1.0,) * len(block.tokens)
+
+
+def test_sessions_are_apart_and_end():
+    drafter = NgramDrafter(minimum=1)
+    drafter.open(spec(1, [1, 2, 1]))
+    drafter.open(spec(2, [1, 3, 1]))
+    first, second = drafter.draft([DraftJob(1, (), 1), DraftJob(2, (), 1)])
+    assert (first.tokens, second.tokens) == ((2,), (3,))
+    drafter.open(spec(1, [7]))
+    assert drafter.draft([DraftJob(1, (), 4)])[0].tokens == ()
+    drafter.close(1)
+    drafter.close(1)
+    assert drafter.draft([DraftJob(2, (), 1)])[0].tokens == (3,)
+
+
+def test_a_period_shorter_than_the_block_repeats():
+    drafter = NgramDrafter(minimum=2, growth=4.0)
+    drafter.open(spec(1, [8, 9, 8, 9, 8, 9]))
+    assert drafter.draft([DraftJob(1, (), 7)])[0].tokens == (8, 9, 8, 9, 8, 9, 8)

@@ -1,0 +1,130 @@
+"""What the gateway takes, and the one sentence for what it does not."""
+
+import dataclasses
+
+import pytest
+
+from cluster.gateway.validation import Identity, InvalidRequestError, validate
+from cluster.speculation.law import COUPLED, NONE
+from cluster.speculation.sampling import Sampling
+from tests.gateway.helpers import SPEC, Characters
+from truedraft.v1 import inference_pb2 as pb
+
+
+def check(request, spec=SPEC):
+    return validate(request, spec, Characters(), Identity("id", "00-aa-bb-01"))
+
+
+def refusal(**fields):
+    with pytest.raises(InvalidRequestError) as caught:
+        check(pb.GenerateRequest(**{"prompt": "hello", **fields}))
+    assert str(caught.value).endswith(".")
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def test_neutral_defaults():
+    request = check(pb.GenerateRequest(prompt="hello"))
+    assert request.prompt_ids == tuple(b"hello")
+    assert request.sampling == Sampling()
+    assert request.law == request.requested_law == COUPLED
+    assert request.max_tokens == 16
+    assert request.stop == ()
+    assert (request.request_id, request.traceparent) == ("id", "00-aa-bb-01")
+
+
+def test_everything_given_is_passed_on():
+    request = check(
+        pb.GenerateRequest(
+            model="toy",
+            prompt_ids=[1, 255],
+            sampling=pb.Sampling(temperature=0.5, top_k=3, top_p=0.9, min_p=0.1),
+            max_tokens=64,
+            stop=["a", "b"],
+            seed=2**64 - 1,
+            law="none",
+            domain="coding",
+        )
+    )
+    assert request.prompt_ids == (1, 255)
+    assert request.sampling == Sampling(temperature=0.5, top_k=3, top_p=0.9, min_p=0.1)
+    assert (request.max_tokens, request.stop, request.seed) == (64, ("a", "b"), 2**64 - 1)
+    assert (request.law, request.domain) == (NONE, "coding")
+
+
+def test_zero_is_a_value_and_not_an_absence():
+    request = check(pb.GenerateRequest(prompt="x", sampling=pb.Sampling(temperature=0.0), seed=0))
+    assert request.sampling.temperature == 0.0
+    assert request.seed == 0
+
+
+def test_unset_seeds_differ():
+    seeds = {check(pb.GenerateRequest(prompt="x")).seed for _ in range(8)}
+    assert len(seeds) == 8
+
+
+def test_messages_go_through_the_chat_template():
+    messages = [pb.ChatMessage(role="system", content="s"), pb.ChatMessage(role="user", content="u")]
+    assert check(pb.GenerateRequest(messages=messages)).prompt_ids == tuple(b"<system>s<user>u")
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "words"),
+    [
+        ({"prompt": ""}, "prompt", "empty"),
+        ({"prompt_ids": [1]}, "prompt", "prompt and prompt_ids"),
+        ({"messages": [pb.ChatMessage(role="user", content="x")]}, "prompt", "prompt and messages"),
+        ({"prompt": "", "prompt_ids": [256]}, "prompt_ids", "256 is outside the vocabulary of 256"),
+        ({"law": "rejection"}, "law", "'rejection' is not served here; served laws: none, coupled"),
+        ({"model": "other"}, "model", "served: 'toy'"),
+        ({"sampling": pb.Sampling(temperature=-1)}, "sampling.temperature", "temperature must be"),
+        ({"sampling": pb.Sampling(temperature=float("nan"))}, "sampling.temperature", "got nan"),
+        ({"sampling": pb.Sampling(temperature=float("inf"))}, "sampling.temperature", "got inf"),
+        ({"sampling": pb.Sampling(top_p=0)}, "sampling.top_p", "top_p must be above 0"),
+        ({"sampling": pb.Sampling(top_p=float("nan"))}, "sampling.top_p", "got nan"),
+        ({"sampling": pb.Sampling(top_k=-1)}, "sampling.top_k", "top_k must be at least 0"),
+        ({"sampling": pb.Sampling(min_p=1)}, "sampling.min_p", "below 1"),
+        ({"sampling": pb.Sampling(min_p=-0.1)}, "sampling.min_p", "at least 0"),
+        ({"max_tokens": 0}, "max_tokens", "at least 1, got 0"),
+        ({"max_tokens": -5}, "max_tokens", "got -5"),
+        ({"max_tokens": 65}, "max_tokens", "at most 64"),
+        ({"prompt": "x" * 100}, "prompt", "100 tokens does not fit the context of 100"),
+        ({"prompt": "x" * 101}, "prompt", "does not fit"),
+        ({"prompt": "x" * 90, "max_tokens": 11}, "max_tokens", "leaves 10 of the context's 100"),
+        ({"stop": [""]}, "stop", "must not be empty"),
+        ({"stop": ["a", "b", "c"]}, "stop", "at most 2"),
+        ({"stop": ["x" * 257]}, "stop", "at most 256"),
+        ({"domain": "x" * 65}, "domain", "at most 64"),
+    ],
+)
+def test_refused_in_one_sentence_that_names_the_field(fields, field, words):
+    error = refusal(**fields)
+    assert error.field == field
+    assert words.lower() in str(error).lower()
+
+
+@pytest.mark.parametrize(
+    ("messages", "words"),
+    [
+        ([("robot", "x")], "messages[0] has the role 'robot'"),
+        ([("user", "")], "empty"),
+        ([("system", "s"), ("user", "")], "last message"),
+        ([("assistant", "x")], "the first turn is the user's"),
+    ],
+)
+def test_conversations_refused(messages, words):
+    turns = [pb.ChatMessage(role=role, content=content) for role, content in messages]
+    error = refusal(prompt="", messages=turns)
+    assert error.field == "messages"
+    assert words.lower() in str(error).lower()
+
+
+def test_unset_max_tokens_is_clipped_to_what_is_left():
+    assert check(pb.GenerateRequest(prompt="x" * 95)).max_tokens == 5
+    assert check(pb.GenerateRequest(prompt="x" * 99)).max_tokens == 1
+    tight = dataclasses.replace(SPEC, max_tokens=4)
+    assert check(pb.GenerateRequest(prompt="x"), tight).max_tokens == 4
+
+
+def test_the_context_can_be_filled_exactly():
+    assert check(pb.GenerateRequest(prompt="x" * 90, max_tokens=10)).max_tokens == 10

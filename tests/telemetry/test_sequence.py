@@ -1,0 +1,240 @@
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import NoOpTracer
+
+from cluster.speculation.messages import DrafterIdentity
+from cluster.telemetry.context import extract, inject
+from cluster.telemetry.records import from_line, to_line
+from cluster.telemetry.sequence import SequenceTrace
+from cluster.telemetry.setup import setup
+
+NGRAM = DrafterIdentity("ngram-3", "ngram", "d#1")
+
+
+class Recorder:
+    """A tracer, a root span, and what became of the sequence's spans."""
+
+    def __init__(self):
+        self.exporter = InMemorySpanExporter()
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.tracer = provider.get_tracer("verifier")
+        self.root = self.tracer.start_span("chat m")
+        self.trace = SequenceTrace(self.tracer, inject(self.root))
+
+    def spans(self):
+        """By start; ends the root span, which must then be the only one that was open."""
+        self.root.end()
+        return [from_line(to_line(span)) for span in self.exporter.get_finished_spans()]
+
+    def shape(self):
+        """(name, parent's name) of every span but the root, in the order in which they ended."""
+        spans = self.spans()
+        by_id = {span.span_id: span.name for span in spans}
+        return [(span.name, by_id.get(span.parent_span_id)) for span in spans if span.name != "chat m"]
+
+
+@pytest.fixture
+def recorder():
+    return Recorder()
+
+
+def only(spans, name):
+    (span,) = [span for span in spans if span.name == name]
+    return span
+
+
+def play_round(trace, fallback=None, detail=""):
+    trace.round_began(3, 17, 4)
+    traceparent = trace.draft_began()
+    if fallback is None:
+        trace.draft_ended(4, NGRAM, None, "")
+    else:
+        trace.draft_ended(0, None, fallback, detail)
+    trace.verify_began(sequences=2, rows=9)
+    trace.verify_ended(accepted=2, emitted=3)
+    trace.round_ended("coupled", 4 if fallback is None else 0, 2, 3)
+    return traceparent
+
+
+def test_an_accepted_round(recorder):
+    trace = recorder.trace
+    trace.queued()
+    trace.admitted()
+    trace.prefill_began()
+    trace.prefill_ended(17)
+    play_round(trace)
+    trace.ended("finished")
+    assert recorder.shape() == [
+        ("queue", "chat m"),
+        ("prefill", "chat m"),
+        ("draft", "speculation.round"),
+        ("verify", "speculation.round"),
+        ("speculation.round", "chat m"),
+    ]
+
+
+def test_the_attributes_of_a_round(recorder):
+    play_round(recorder.trace)
+    recorder.trace.ended("finished")
+    spans = recorder.spans()
+    who = {
+        "truedraft.drafter.model": "ngram-3",
+        "truedraft.drafter.kind": "ngram",
+        "truedraft.drafter.replica": "d#1",
+    }
+    speculation, draft, verify = (only(spans, name) for name in ("speculation.round", "draft", "verify"))
+    assert speculation.attributes == who | {
+        "truedraft.round.index": 3,
+        "truedraft.round.base": 17,
+        "truedraft.plan.length": 4,
+        "truedraft.verification.mode": "coupled",
+        "truedraft.draft.tokens": 4,
+        "truedraft.accepted.tokens": 2,
+        "truedraft.emitted.tokens": 3,
+    }
+    assert draft.attributes == who | {"truedraft.draft.tokens": 4}
+    assert verify.attributes == {
+        "truedraft.batch.sequences": 2,
+        "truedraft.batch.rows": 9,
+        "truedraft.accepted.tokens": 2,
+        "truedraft.emitted.tokens": 3,
+    }
+    assert (speculation.kind, draft.kind, verify.kind) == ("INTERNAL", "CLIENT", "INTERNAL")
+    assert {span.status for span in spans} == {"UNSET"}
+    assert all(span.events == () for span in spans)
+
+
+def test_the_drafter_continues_the_draft_span(recorder):
+    traceparent = play_round(recorder.trace)
+    recorder.tracer.start_span("drafter", extract(traceparent)).end()
+    spans = recorder.spans()
+    assert only(spans, "drafter").parent_span_id == only(spans, "draft").span_id
+    assert only(spans, "drafter").trace_id == only(spans, "chat m").trace_id
+
+
+def test_a_fallback_is_told_by_the_round_and_fails_the_draft_alone(recorder):
+    play_round(recorder.trace, "deadline", "no block within 40 ms")
+    recorder.trace.ended("finished")
+    spans = recorder.spans()
+    speculation, draft = only(spans, "speculation.round"), only(spans, "draft")
+    assert speculation.attributes["truedraft.fallback.reason"] == "deadline"
+    assert "truedraft.drafter.model" not in speculation.attributes
+    (event,) = speculation.events
+    assert event.name == "fallback"
+    assert event.attributes == {
+        "truedraft.fallback.reason": "deadline",
+        "truedraft.fallback.detail": "no block within 40 ms",
+    }
+    assert speculation.start_ns <= event.time_ns <= speculation.end_ns
+    assert speculation.status == "UNSET"
+    assert (draft.status, draft.description) == ("ERROR", "no block within 40 ms")
+    assert draft.attributes == {
+        "truedraft.draft.tokens": 0,
+        "truedraft.fallback.reason": "deadline",
+        "error.type": "deadline",
+    }
+
+
+def test_a_fallback_of_a_known_drafter_names_it(recorder):
+    trace = recorder.trace
+    trace.round_began(0, 1, 4)
+    trace.draft_began()
+    trace.draft_ended(0, NGRAM, "drafter-fault", "")
+    trace.round_ended("coupled", 0, 0, 1)
+    spans = recorder.spans()
+    assert only(spans, "speculation.round").attributes["truedraft.drafter.replica"] == "d#1"
+    assert only(spans, "draft").description == "drafter-fault"
+
+
+def test_cancelled_in_mid_draft_leaves_nothing_open(recorder):
+    trace = recorder.trace
+    trace.round_began(0, 5, 4)
+    trace.draft_began()
+    trace.ended("cancelled", "client")
+    assert recorder.shape() == [("draft", "speculation.round"), ("speculation.round", "chat m")]
+    for span in recorder.spans()[:2]:
+        assert [(event.name, event.attributes) for event in span.events] == [
+            ("cancelled", {"truedraft.cancel.reason": "client"})
+        ]
+        assert span.status == "UNSET"
+
+
+def test_failed_marks_what_was_open(recorder):
+    trace = recorder.trace
+    play_round(trace)
+    trace.round_began(4, 20, 4)
+    trace.verify_began(1, 1)
+    trace.ended("failed", "RuntimeError")
+    *_, verify, speculation, _ = recorder.spans()
+    for span, name in ((verify, "verify"), (speculation, "speculation.round")):
+        assert span.name == name
+        assert (span.status, span.description) == ("ERROR", "RuntimeError")
+        assert span.attributes["error.type"] == "RuntimeError"
+
+
+def test_nothing_happens_after_the_end(recorder):
+    trace = recorder.trace
+    trace.queued()
+    trace.ended("cancelled", "client")
+    play_round(trace)
+    trace.admitted()
+    trace.ended("finished")
+    assert recorder.shape() == [("queue", "chat m")]
+
+
+def test_calls_out_of_turn_are_harmless(recorder):
+    trace = recorder.trace
+    trace.draft_ended(1, NGRAM, "stale-block", "late")
+    trace.verify_ended(0, 1)
+    trace.round_ended("none", 0, 0, 1)
+    trace.round_began(0, 1, 4)
+    trace.draft_began()
+    trace.draft_began()
+    trace.round_ended("none", 0, 0, 1)
+    trace.ended("finished")
+    assert [name for name, _ in recorder.shape()] == ["draft", "speculation.round", "draft"]
+
+
+def test_moments_can_be_given(recorder):
+    trace = recorder.trace
+    trace.round_began(0, 1, 4, at=1_000)
+    trace.draft_began(at=2_000)
+    trace.draft_ended(0, None, "deadline", "", at=3_000)
+    trace.verify_began(1, 1, at=4_000)
+    trace.verify_ended(0, 1, at=5_000)
+    trace.round_ended("coupled", 0, 0, 1, at=6_000)
+    spans = recorder.spans()
+    times = {span.name: (span.start_ns, span.end_ns) for span in spans}
+    assert times["draft"] == (2_000, 3_000)
+    assert times["verify"] == (4_000, 5_000)
+    assert times["speculation.round"] == (1_000, 6_000)
+    assert only(spans, "speculation.round").events[0].time_ns == 3_000
+
+
+def test_without_a_parent_there_is_no_trace_of_its_own(recorder):
+    trace = SequenceTrace(recorder.tracer, "")
+    assert play_round(trace) == ""
+    trace.ended("finished")
+    assert recorder.shape() == []
+
+
+@pytest.mark.parametrize("tracer", ["unset", "disabled"])
+def test_a_tracer_that_records_nothing_still_hands_on_the_trace(tracer):
+    tracer = setup("verifier") if tracer == "unset" else NoOpTracer()
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    trace = SequenceTrace(tracer, parent)
+    trace.queued()
+    trace.admitted()
+    assert play_round(trace) == parent
+    trace.ended("cancelled", "client")
+
+
+def test_an_unsampled_request_records_nothing(recorder):
+    trace = SequenceTrace(recorder.tracer, inject(recorder.root)[:-2] + "00")
+    trace.queued()
+    assert play_round(trace).endswith("-00")
+    trace.ended("finished")
+    assert recorder.shape() == []

@@ -1,0 +1,146 @@
+"""One stream to one drafter replica: handshake, reading, writing, and the ways in which it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+
+import grpc
+import grpc.aio
+
+from cluster.drafting.wire import KEEPALIVE_INTERVAL_MS, KEEPALIVE_TIMEOUT_MS, PROTOCOL_VERSION
+from cluster.speculation.messages import DrafterIdentity
+from truedraft.v1 import drafting_pb2, drafting_pb2_grpc
+
+_HANDSHAKE_TIMEOUT_S = 3.0
+_OPTIONS = [
+    ("grpc.keepalive_time_ms", KEEPALIVE_INTERVAL_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    # Connecting again is ours to decide: to which replica, and with what to open there.
+    ("grpc.enable_retries", 0),
+    # Each connection on its own: a channel is not shared with one to the same address that broke.
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+_Call = grpc.aio.StreamStreamCall[drafting_pb2.DraftRequest, drafting_pb2.DraftResponse]
+
+
+class ConnectionLostError(Exception):
+    """The stream is over or could not be had; another may follow."""
+
+
+class RefusedError(Exception):
+    """The drafter answered the handshake with a typed fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class HelloInfo:
+    """What a verifier says of itself; vocab_size: ids of the target's tokenizer."""
+
+    tokenizer_hash: str
+    vocab_size: int
+    target_model: str
+    target_revision: str
+    verifier_replica: str
+
+
+class Connection:
+    """A stream after its handshake. number: grows with each connection, from 1."""
+
+    def __init__(self, call: _Call, welcome: drafting_pb2.Welcome, number: int) -> None:
+        self.number = number
+        self.drafter = DrafterIdentity(welcome.drafter_model, welcome.drafter_kind, welcome.drafter_replica)
+        self.incarnation = welcome.incarnation
+        self._call = call
+        self._outbox: asyncio.Queue[drafting_pb2.DraftRequest] = asyncio.Queue()
+
+    def send(self, request: drafting_pb2.DraftRequest) -> None:
+        """Queues a message; returns at once."""
+        self._outbox.put_nowait(request)
+
+    async def run(self, receive: Callable[[drafting_pb2.DraftResponse], None]) -> None:
+        """Hands every response to `receive` until the stream ends, then raises ConnectionLostError."""
+        writer = asyncio.create_task(self._write())
+        try:
+            while True:
+                with _translated():
+                    response = await self._call.read()
+                if not isinstance(response, drafting_pb2.DraftResponse):
+                    raise ConnectionLostError("the drafter ended the stream")
+                receive(response)
+        finally:
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+
+    async def _write(self) -> None:
+        # A write that fails ends the call, which the reader then hears of.
+        with contextlib.suppress(ConnectionLostError):
+            while True:
+                request = await self._outbox.get()
+                with _translated():
+                    await self._call.write(request)
+
+
+@contextlib.asynccontextmanager
+async def connect(address: str, hello: HelloInfo, number: int) -> AsyncIterator[Connection]:
+    """A connection for the time of the context. Raises ConnectionLostError and RefusedError."""
+    async with grpc.aio.insecure_channel(address, options=_OPTIONS) as channel:
+        call: _Call = drafting_pb2_grpc.DraftingServiceStub(channel).Draft()  # type: ignore[no-untyped-call]
+        try:
+            try:
+                async with asyncio.timeout(_HANDSHAKE_TIMEOUT_S):
+                    welcome = await _shake_hands(call, hello)
+            except TimeoutError as error:
+                raise ConnectionLostError(f"{address} did not answer the handshake") from error
+            yield Connection(call, welcome, number)
+        finally:
+            call.cancel()
+
+
+async def _shake_hands(call: _Call, hello: HelloInfo) -> drafting_pb2.Welcome:
+    message = drafting_pb2.Hello(
+        protocol_version=PROTOCOL_VERSION,
+        tokenizer_hash=hello.tokenizer_hash,
+        vocab_size=hello.vocab_size,
+        target_model=hello.target_model,
+        target_revision=hello.target_revision,
+        verifier_replica=hello.verifier_replica,
+    )
+    with _translated():
+        await call.write(drafting_pb2.DraftRequest(hello=message))
+        response = await call.read()
+    if not isinstance(response, drafting_pb2.DraftResponse):
+        raise ConnectionLostError("the drafter ended the stream before the handshake")
+    match response.WhichOneof("message"):
+        case "fault":
+            code = drafting_pb2.FaultCode.Name(response.fault.code).removeprefix("FAULT_CODE_")
+            raise RefusedError(f"{code.lower().replace('_', '-')}: {response.fault.detail}")
+        case "welcome" if response.welcome.protocol_version == PROTOCOL_VERSION:
+            return response.welcome
+        case "welcome":
+            raise RefusedError(
+                f"protocol-version: the drafter speaks version {response.welcome.protocol_version}, "
+                f"the verifier {PROTOCOL_VERSION}"
+            )
+    raise RefusedError("the drafter's first message is no welcome")
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    """Every way in which grpc.aio says that a call is over, as ConnectionLostError."""
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        raise ConnectionLostError(f"{error.code().name}: {error.details()}") from error
+    except (asyncio.InvalidStateError, grpc.aio.UsageError, grpc.aio.InternalError) as error:
+        raise ConnectionLostError(str(error)) from error
+    except asyncio.CancelledError:
+        # Ours if this task is being cancelled; else the call was, and says so in this way.
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise ConnectionLostError("the call was cancelled") from None

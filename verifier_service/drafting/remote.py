@@ -1,0 +1,271 @@
+"""Blocks from a drafter replica over gRPC. Whatever happens to the replica, every ticket is answered
+or overtaken: a lost drafter costs rounds without drafts, never a request."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+
+from cluster.speculation.messages import DraftBlock, SessionSpec
+from truedraft.v1 import drafting_pb2
+from verifier_service.drafting.connection import (
+    Connection,
+    ConnectionLostError,
+    HelloInfo,
+    RefusedError,
+    connect,
+)
+from verifier_service.drafting.port import Deliver, DraftReply, DraftTicket, Fallback
+from verifier_service.drafting.resolver import Resolver
+from verifier_service.drafting.sequences import OutOfOrderError, Sequence, checked, mismatch
+
+__all__ = ["HelloInfo", "RemoteDrafting"]
+
+_log = logging.getLogger(__name__)
+
+_FIRST_WAIT_S = 0.1
+_LONGEST_WAIT_S = 1.0
+# A refusal is a matter of configuration; only another replica, or a new start, changes it.
+_REFUSED_WAIT_S = 10.0
+
+# Faults that opening the sequence again can cure, and faults that no repetition can.
+_REOPEN = (drafting_pb2.FAULT_CODE_UNKNOWN_SEQUENCE, drafting_pb2.FAULT_CODE_PREFIX_MISMATCH)
+_FINAL = (drafting_pb2.FAULT_CODE_UNSUPPORTED_LAW, drafting_pb2.FAULT_CODE_INVALID_MESSAGE)
+
+
+class RemoteDrafting:
+    """A DraftingPort on one stream to one drafter replica at a time, kept up in the background.
+
+    loop: where everything but the port's methods runs, and where replies are delivered from; it
+    must run while the engine does. Connecting begins with `connect` and ends with `aclose`.
+    state: "connecting", "connected", "closed" or "refused: …"; dropped: responses that answered
+    nothing that was asked, by what was wrong with them.
+    """
+
+    def __init__(self, resolver: Resolver, hello: HelloInfo, loop: asyncio.AbstractEventLoop) -> None:
+        self._resolver = resolver
+        self._hello = hello
+        self._loop = loop
+        self._deliver: Deliver | None = None
+        self._sequences: dict[int, Sequence] = {}
+        self._connection: Connection | None = None
+        self._connections = 0
+        self._maintenance: asyncio.Task[None] | None = None
+        self.state = "connecting"
+        self.dropped: Counter[str] = Counter()
+
+    # The port: any thread.
+
+    def connect(self, deliver: Deliver) -> None:
+        self._deliver = deliver
+        self._loop.call_soon_threadsafe(self._start)
+
+    def open(self, spec: SessionSpec) -> None:
+        self._call(self._open, spec)
+
+    def request(self, ticket: DraftTicket) -> None:
+        if self._deliver is None:
+            raise ValueError("connect before the first ticket")
+        if not self._call(self._request, ticket):
+            self._deliver(self._without_block(ticket, Fallback.NO_DRAFTER, "the drafting client is closed"))
+
+    def close(self, sequence: int, reason: str) -> None:
+        self._call(self._close, sequence, reason)
+
+    async def aclose(self) -> None:
+        """Ends the stream; on the loop. Tickets from then on are answered with NO_DRAFTER."""
+        self.state = "closed"
+        if self._maintenance is not None:
+            self._maintenance.cancel()
+            await asyncio.gather(self._maintenance, return_exceptions=True)
+        await self._resolver.aclose()
+
+    def _call(self, function: Callable[..., None], *arguments: object) -> bool:
+        try:
+            self._loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:
+            return False  # The loop is closed.
+        return True
+
+    # From here on: on the loop.
+
+    def _start(self) -> None:
+        if self._maintenance is None and self.state != "closed":
+            self._maintenance = self._loop.create_task(self._maintain())
+
+    def _open(self, spec: SessionSpec) -> None:
+        held = self._sequences.get(spec.sequence)
+        sequence = Sequence(spec)
+        if held is not None:
+            # Blocks still under way for the last use of the number must not fit.
+            sequence.epoch = held.epoch
+        self._sequences[spec.sequence] = sequence
+        if self._connection is not None:
+            self._send_open(self._connection, sequence)
+
+    def _request(self, ticket: DraftTicket) -> None:
+        sequence = self._sequences.get(ticket.sequence)
+        if sequence is None:
+            self._reply(ticket, Fallback.DRAFTER_FAULT, "the sequence is not open")
+            return
+        try:
+            sequence.commit(ticket)
+        except OutOfOrderError as error:
+            self._reply(ticket, Fallback.DRAFTER_FAULT, str(error))
+            return
+        if self._connection is None:
+            self._reply(ticket, Fallback.NO_DRAFTER, self.state)
+            return
+        sequence.ticket = ticket
+        self._send_plan(self._connection, sequence, ticket)
+
+    def _close(self, number: int, reason: str) -> None:
+        sequence = self._sequences.pop(number, None)
+        connection = self._connection
+        if sequence is None or connection is None or sequence.stream != connection.number:
+            return
+        message = drafting_pb2.Close(sequence=number, epoch=sequence.epoch, reason=reason)
+        connection.send(drafting_pb2.DraftRequest(close=message))
+
+    def _send_open(self, connection: Connection, sequence: Sequence) -> None:
+        connection.send(drafting_pb2.DraftRequest(open=sequence.open(connection.number)))
+
+    def _send_plan(self, connection: Connection, sequence: Sequence, ticket: DraftTicket) -> None:
+        if sequence.stream != connection.number:
+            self._send_open(connection, sequence)
+        if sequence.refused:
+            self._answer(sequence, ticket, Fallback.DRAFTER_FAULT, sequence.refused)
+        else:
+            connection.send(drafting_pb2.DraftRequest(plan=sequence.plan(ticket)))
+
+    def _receive(self, response: drafting_pb2.DraftResponse) -> None:
+        match response.WhichOneof("message"):
+            case "block":
+                self._on_block(response.block)
+            case "fault" if response.fault.epoch == 0:
+                raise ConnectionLostError(f"the drafter faulted the stream: {response.fault.detail}")
+            case "fault":
+                self._on_fault(response.fault)
+            case _:
+                self.dropped["unknown"] += 1
+
+    def _on_block(self, block: drafting_pb2.Block) -> None:
+        connection, sequence = self._connection, self._sequences.get(block.sequence)
+        if connection is None or sequence is None:
+            self.dropped["sequence"] += 1
+            return
+        wrong, ticket = mismatch(block, sequence, connection.incarnation), sequence.ticket
+        if wrong:
+            self.dropped[wrong] += 1
+            if ticket is not None and wrong in ("incarnation", "prefix"):
+                # It was meant for this ticket, so no other will come.
+                self._answer(sequence, ticket, Fallback.STALE_BLOCK, f"the block has another {wrong}")
+            return
+        assert ticket is not None  # or `mismatch` had said "plan"
+        try:
+            content = checked(block, ticket.length, self._hello.vocab_size)
+        except ValueError as error:
+            self.dropped["invalid"] += 1
+            self._answer(sequence, ticket, Fallback.INVALID_BLOCK, str(error))
+            return
+        self._answer(sequence, ticket, block=content, seconds=block.draft_time_ns * 1e-9)
+
+    def _on_fault(self, fault: drafting_pb2.Fault) -> None:
+        sequence, connection = self._sequences.get(fault.sequence), self._connection
+        if sequence is None or connection is None or fault.epoch != sequence.epoch:
+            self.dropped["fault"] += 1
+            return
+        ticket = sequence.ticket
+        if fault.code in _FINAL:
+            sequence.refused = fault.detail
+        elif fault.code in _REOPEN:
+            # Leaves the stream, as it were, so that the next plan comes with an Open.
+            sequence.stream = 0
+            if ticket is not None and sequence.reopened != ticket.plan_id:
+                sequence.reopened = ticket.plan_id
+                self._send_plan(connection, sequence, ticket)
+                return
+        elif ticket is None or fault.plan_id != ticket.plan_id:
+            return
+        if ticket is not None:
+            self._answer(sequence, ticket, Fallback.DRAFTER_FAULT, fault.detail)
+
+    def _answer(
+        self,
+        sequence: Sequence,
+        ticket: DraftTicket,
+        fallback: Fallback | None = None,
+        detail: str = "",
+        block: DraftBlock | None = None,
+        seconds: float = 0.0,
+    ) -> None:
+        sequence.ticket = None
+        drafter = self._connection.drafter if self._connection is not None else None
+        self._hand_over(
+            DraftReply(ticket.sequence, ticket.plan_id, block, drafter, fallback, detail, seconds)
+        )
+
+    def _reply(self, ticket: DraftTicket, fallback: Fallback, detail: str) -> None:
+        self._hand_over(self._without_block(ticket, fallback, detail))
+
+    @staticmethod
+    def _without_block(ticket: DraftTicket, fallback: Fallback, detail: str) -> DraftReply:
+        return DraftReply(ticket.sequence, ticket.plan_id, None, None, fallback, detail)
+
+    def _hand_over(self, reply: DraftReply) -> None:
+        assert self._deliver is not None  # or there were no tickets
+        try:
+            self._deliver(reply)
+        except Exception:
+            _log.exception("a draft reply could not be delivered")
+
+    # The stream.
+
+    async def _maintain(self) -> None:
+        wait, avoid = _FIRST_WAIT_S, ""
+        while True:
+            before, longest = self._connections, _LONGEST_WAIT_S
+            try:
+                found = await self._resolver.resolve(avoid)
+                if found is None:
+                    self.state = "connecting"
+                else:
+                    avoid = found.replica
+                    await self._converse(found.address)
+            except RefusedError as refusal:
+                longest = _REFUSED_WAIT_S
+                state = f"refused: {refusal}"
+                if state != self.state:
+                    _log.error("the drafter %s refused this verifier: %s", avoid, refusal)
+                self.state = state
+            except ConnectionLostError as loss:
+                self.state = "connecting"
+                level = logging.WARNING if self._connections != before else logging.DEBUG
+                _log.log(level, "no stream to the drafter %s: %s", avoid, loss)
+            except Exception:
+                self.state = "connecting"
+                _log.exception("the stream to the drafter %s failed", avoid)
+            if self._connections != before:
+                wait = _FIRST_WAIT_S
+            await asyncio.sleep(min(wait, longest))
+            wait = min(2 * wait, longest)
+
+    async def _converse(self, address: str) -> None:
+        async with connect(address, self._hello, self._connections + 1) as connection:
+            self._connections = connection.number
+            self._connection, self.state = connection, "connected"
+            _log.info("drafting by %s", connection.drafter)
+            try:
+                await connection.run(self._receive)
+            finally:
+                self._lost()
+
+    def _lost(self) -> None:
+        for sequence in self._sequences.values():
+            if sequence.ticket is not None:
+                self._answer(
+                    sequence, sequence.ticket, Fallback.STREAM_RESET, "the stream to the drafter broke"
+                )
+        self._connection = None

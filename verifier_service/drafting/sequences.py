@@ -1,0 +1,93 @@
+"""What the verifier holds of a sequence for its drafter, and whether a block answers what was asked."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from cluster.drafting.wire import open_message
+from cluster.speculation.messages import DraftBlock, SessionSpec
+from truedraft.v1 import drafting_pb2
+from verifier_service.drafting.port import DraftTicket
+
+
+class OutOfOrderError(ValueError):
+    """A ticket that does not continue what is held."""
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """tokens: prompt and committed; epoch: of the last Open; sent: tokens the drafter has in that epoch.
+
+    stream: number of the stream that `epoch` was opened on, 0 for none; ticket: the one to be
+    answered; reopened: the plan that the sequence was opened again for; refused: why this stream's
+    drafter will not take it.
+    """
+
+    spec: SessionSpec
+    tokens: list[int] = field(init=False)
+    epoch: int = 0
+    sent: int = 0
+    stream: int = 0
+    ticket: DraftTicket | None = None
+    reopened: int | None = None
+    refused: str = ""
+
+    def __post_init__(self) -> None:
+        self.tokens = list(self.spec.prompt_ids)
+
+    def commit(self, ticket: DraftTicket) -> None:
+        """Raises OutOfOrderError, and then holds what it held."""
+        if len(self.tokens) + len(ticket.committed) != ticket.base:
+            raise OutOfOrderError(
+                f"{len(self.tokens)} tokens and {len(ticket.committed)} more are not the ticket's {ticket.base}"
+            )
+        self.tokens.extend(ticket.committed)
+
+    def open(self, stream: int) -> drafting_pb2.Open:
+        """Begins a new epoch on a stream."""
+        self.epoch += 1
+        self.stream, self.sent, self.refused = stream, len(self.tokens), ""
+        return open_message(self.spec, self.epoch, self.tokens)
+
+    def plan(self, ticket: DraftTicket) -> drafting_pb2.Plan:
+        """What is new to the drafter, and the block that is wanted."""
+        base, self.sent = self.sent, len(self.tokens)
+        return drafting_pb2.Plan(
+            sequence=self.spec.sequence,
+            epoch=self.epoch,
+            plan_id=ticket.plan_id,
+            base_committed_len=base,
+            committed_ids=self.tokens[base:],
+            prefix_hash=ticket.prefix_hash,
+            block_length=ticket.length,
+            traceparent=ticket.traceparent,
+        )
+
+
+def mismatch(block: drafting_pb2.Block, sequence: Sequence, incarnation: int) -> str:
+    """In what a block differs from what it should answer: a single word, empty if in nothing."""
+    ticket = sequence.ticket
+    if block.epoch != sequence.epoch:
+        return "epoch"
+    if ticket is None or block.plan_id != ticket.plan_id:
+        return "plan"
+    if block.incarnation != incarnation:
+        return "incarnation"
+    if block.prefix_hash != ticket.prefix_hash:
+        return "prefix"
+    return ""
+
+
+def checked(block: drafting_pb2.Block, length: int, vocab_size: int) -> DraftBlock:
+    """The block's content. Raises ValueError saying what is wrong with it."""
+    if len(block.ids) > length:
+        raise ValueError(f"{len(block.ids)} tokens where at most {length} were asked for")
+    if max(block.ids, default=0) >= vocab_size:
+        raise ValueError(f"token {max(block.ids)} is outside the vocabulary of {vocab_size}")
+    if len(block.max_q) != len(block.ids):
+        raise ValueError(f"{len(block.max_q)} statistics for {len(block.ids)} tokens")
+    # Sums in single precision may end a little above 1.
+    if not all(math.isfinite(q) and 0.0 <= q <= 1.001 for q in block.max_q):
+        raise ValueError("a statistic is no probability")
+    return DraftBlock(tokens=tuple(block.ids), max_q=tuple(min(q, 1.0) for q in block.max_q))
