@@ -222,7 +222,7 @@ def _wait_for_drafters(config: ClusterConfig) -> None:
     while (state := str(_info("verifier")["drafting"])) == "connecting":
         application = serve.status().applications.get(DRAFTERS)
         failed = application is not None and application.status == "DEPLOY_FAILED"
-        placed = any(detail["node_id"] for detail in _details("drafter"))
+        placed = any(detail.get("node_id") for detail in _details("drafter"))
         late = time.monotonic() > (deadline if placed else placement_deadline)
         if failed or late:
             state = _unplaceable("drafter", config.drafter.placement) or "no drafter could be started"

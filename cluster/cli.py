@@ -1,111 +1,143 @@
-"""The `truedraft` command. Commands import what they need when they run, so that help comes at once."""
+"""The `truedraft` command.
+
+Modules that take seconds to import (torch, Ray) are imported by the commands that need them.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import secrets
 import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
-from cluster.client import Answer, Ask, Client, RequestFailedError, take
+from cluster.client import Answer, Ask, Client, RequestFailedError, as_dict, provenance_block, take
 
 app = typer.Typer(
-    name="truedraft",
     help="Speculative serving that says what it served.",
     no_args_is_help=True,
-    pretty_exceptions_enable=False,
     add_completion=False,
+    pretty_exceptions_enable=False,
 )
+
 bench = typer.Typer(help="Measure, side by side with what you would use instead.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 
-_BAD_INPUT, _FAILED = 2, 1
-
-ConfigFile = Annotated[Path | None, typer.Option("--config", "-c", help="YAML file; see docs/architecture.md.")]
-Overrides = Annotated[
-    list[str] | None, typer.Option("--set", help="Override a field: verifier.block_length=4. Repeatable.")
-]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, for machines.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
 
 
 @app.command()
 def serve(
-    config: ConfigFile = None,
-    overrides: Overrides = None,
-    emulate: Annotated[bool, typer.Option(help="Start Ray nodes on this machine that stand for GPU nodes.")] = False,
-    model: Annotated[str | None, typer.Option(help="Packaged name, local directory, or hub id.")] = None,
-    drafter: Annotated[str | None, typer.Option(help="ngram, causal_lm, or off.")] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML file with the configuration.")] = None,
+    override: Annotated[
+        list[str] | None, typer.Option("--set", metavar="A.B=VALUE", help="Set one field; repeatable.")
+    ] = None,
+    emulate: Annotated[
+        bool,
+        typer.Option("--emulate", help="Start Ray nodes here, labelled as a head, an L4 and an H100 node."),
+    ] = False,
+    model: Annotated[str | None, typer.Option(help="Packaged name, local directory or hub id.")] = None,
+    drafter: Annotated[str | None, typer.Option(help="ngram, causal_lm or off.")] = None,
     block_length: Annotated[int | None, typer.Option(help="Drafts a round.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Start the cluster and keep it up until Ctrl-C."""
+    """Start the cluster and keep it up until Ctrl-C or SIGTERM."""
+    from cluster.config import ConfigError, load_config
+
     flags: dict[str, Any] = {}
     if emulate:
         flags["emulation.enabled"] = True
     if model is not None:
         flags["model"] = model
+    if drafter is not None:
+        flags |= {"drafter.mode": "off"} if drafter == "off" else {"drafter.kind": drafter}
     if block_length is not None:
         flags["verifier.block_length"] = block_length
-    if drafter == "off":
-        flags["drafter.mode"] = "off"
-    elif drafter is not None:
-        flags["drafter.kind"] = drafter
-    from cluster.config import ConfigError, load_config
-
     try:
-        configuration = load_config(config, overrides or (), flags)
+        loaded = load_config(config, override or (), flags)
     except ConfigError as error:
-        _fail(str(error), "INVALID_ARGUMENT", as_json)
-    from cluster.app import StartError, running
-    from cluster.checkpoints import CheckpointError
+        _fail("INVALID_CONFIG", str(error), as_json, 2)
 
-    over = threading.Event()
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    print("starting; the first start downloads the model", file=sys.stderr, flush=True)
+    from cluster.app import Running, StartError, running
+
+    def ready(cluster: Running) -> None:
+        replicas = [
+            replica for name in ("gateway", "verifier", "drafter") for replica in cluster.replicas(name)
+        ]
+        if as_json:
+            line = {
+                "grpc": cluster.grpc_address,
+                "http": cluster.http_address,
+                "model": loaded.served_name,
+                "laws": loaded.laws.allowed,
+                "replicas": [
+                    {
+                        "deployment": each.deployment,
+                        "replica": each.replica,
+                        "pid": each.pid,
+                        "labels": each.labels,
+                    }
+                    for each in replicas
+                ],
+                "pid": os.getpid(),
+            }
+            print(json.dumps(line), flush=True)
+            return
+        for each in replicas:
+            labels = ", ".join(f"{k}={v}" for k, v in each.labels.items() if k != "ray.io/node-id")
+            print(f"{each.deployment:<9} {each.replica}  on {labels or 'a node without labels'}")
+        print(f"{loaded.served_name} answers gRPC at {cluster.grpc_address}; Ctrl-C stops it", flush=True)
+
     try:
-        _say(f"starting {configuration.served_name}", as_json)
-        with running(configuration) as cluster:
-            where = {"grpc": cluster.grpc_address, "http": cluster.http_address, "model": configuration.served_name}
-            if as_json:
-                sys.stdout.write(json.dumps(where) + "\n")
-                sys.stdout.flush()
-            else:
-                _say(f"gRPC on {cluster.grpc_address}; Ctrl-C stops the cluster", as_json)
-            over.wait()
-    except KeyboardInterrupt:
-        _say("stopped", as_json)
-    except (StartError, CheckpointError) as error:
-        _fail(str(error), "FAILED_PRECONDITION", as_json)
+        with running(loaded) as cluster:
+            ready(cluster)
+            threading.Event().wait()
+    except StartError as error:
+        _fail("START_FAILED", str(error), as_json, 1)
+    except (KeyboardInterrupt, SystemExit):
+        print("stopped", file=sys.stderr)
 
 
 @app.command()
 def generate(
-    prompt: Annotated[str | None, typer.Argument(help="The question; standard input if left out.")] = None,
+    prompt: Annotated[
+        str | None, typer.Argument(help="The prompt; from standard input if absent or -.")
+    ] = None,
     endpoint: Annotated[str, typer.Option(help="host:port of the gateway.")] = "127.0.0.1:9000",
-    system: Annotated[str | None, typer.Option(help="A system message.")] = None,
-    raw: Annotated[bool, typer.Option(help="Continue the prompt as it is, without the chat template.")] = False,
+    system: Annotated[str, typer.Option(help="System message.")] = "",
+    raw: Annotated[bool, typer.Option("--raw", help="Without the model's chat template.")] = False,
     temperature: Annotated[float | None, typer.Option(help="0 is greedy.")] = None,
     top_k: Annotated[int | None, typer.Option(help="Keep the k most probable tokens.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Keep the nucleus of this probability.")] = None,
-    min_p: Annotated[float | None, typer.Option(help="Keep tokens of this share of the largest.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="At most this many tokens.")] = None,
-    stop: Annotated[list[str] | None, typer.Option(help="End before this string. Repeatable.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Makes the answer repeatable.")] = None,
-    law: Annotated[str, typer.Option(help="coupled or none; the deployment's default if left out.")] = "",
+    top_p: Annotated[
+        float | None, typer.Option(help="Keep the smallest set that reaches this probability.")
+    ] = None,
+    min_p: Annotated[
+        float | None, typer.Option(help="Keep tokens of this share of the largest probability.")
+    ] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="The most tokens to answer with.")] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="End before this string; repeatable.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Repeats an answer.")] = None,
+    law: Annotated[str, typer.Option(help="Verification law; by default the deployment's.")] = "",
     model: Annotated[str, typer.Option(help="The served model's name.")] = "",
-    domain: Annotated[str, typer.Option(help="A label for acceptance statistics.")] = "",
-    timeout: Annotated[float | None, typer.Option(help="Seconds for the whole answer.")] = None,
+    domain: Annotated[str, typer.Option(help="Label for acceptance statistics.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Ask the cluster; the answer on standard output, its provenance on standard error."""
-    text = sys.stdin.read() if prompt is None else prompt
-    messages = [("system", system)] if system is not None else []
+    """Ask a running cluster; the answer goes to standard output, its provenance to standard error."""
+    if prompt is None or prompt == "-":
+        prompt = sys.stdin.read()
+    if raw and system:
+        _fail("INVALID_ARGUMENT", "--system needs the chat template, which --raw leaves out.", as_json, 2)
+    turns = [("system", system)] if system else []
     ask = Ask(
-        messages=() if raw else [*messages, ("user", text)],
-        prompt=text if raw else "",
+        prompt=prompt if raw else "",
+        messages=[] if raw else [*turns, ("user", prompt)],
         model=model,
         temperature=temperature,
         top_k=top_k,
@@ -117,112 +149,85 @@ def generate(
         law=law,
         domain=domain,
     )
-    if raw and system is not None:
-        _fail("--system goes through the chat template, which --raw leaves out.", "INVALID_ARGUMENT", as_json)
-    from opentelemetry.trace import SpanKind
-
-    from cluster.telemetry import context, setup
-
-    tracer = setup.setup("truedraft-client")
     answer = Answer()
-    with tracer.start_as_current_span("truedraft generate", kind=SpanKind.CLIENT) as span:
-        try:
-            with Client(endpoint, timeout) as client:
-                for response in client.stream(ask, context.inject(span)):
-                    take(answer, response)
-                    if not as_json:
-                        sys.stdout.write(response.delta.text)
-                        sys.stdout.flush()
-        except RequestFailedError as error:
-            _fail(str(error), error.code, as_json)
-        except KeyboardInterrupt:
-            raise typer.Exit(130) from None
+    try:
+        with Client(endpoint) as client:
+            for response in client.stream(ask, _traceparent()):
+                take(answer, response)
+                if not as_json:
+                    sys.stdout.write(response.delta.text)
+                    sys.stdout.flush()
+    except RequestFailedError as error:
+        if answer.text and not as_json:
+            print()
+        _fail(error.code, str(error), as_json, 2 if error.code == "INVALID_ARGUMENT" else 1)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    if answer.final is None:
+        _fail("DATA_LOSS", "The stream ended without an answer.", as_json, 1)
     if as_json:
-        sys.stdout.write(json.dumps(_as_dict(answer), ensure_ascii=False) + "\n")
+        print(json.dumps(as_dict(answer), ensure_ascii=False))
     else:
-        from rich.console import Console
-
-        from cluster.report import provenance_lines
-
-        sys.stdout.write("\n")
-        console = Console(stderr=True, highlight=False)
-        for line in provenance_lines(answer):
-            console.print(line, style="dim")
+        print()
+        print(provenance_block(answer.final), file=sys.stderr)
 
 
 @app.command()
 def demo(
-    tokens: Annotated[int, typer.Option(min=8, help="Tokens of each answer.")] = 64,
+    tokens: Annotated[int, typer.Option(min=8, help="The most tokens of each answer.")] = 64,
     as_json: Json = False,
 ) -> None:
     """Start a cluster on this machine, ask it five things, and show the evidence."""
+    print("starting; the first start downloads the model", file=sys.stderr, flush=True)
+    from cluster.app import StartError
     from cluster.demo import run
 
-    signal.signal(signal.SIGTERM, _interrupt)
     try:
-        code = run(tokens, as_json)
+        equal = run(tokens, as_json)
+    except StartError as error:
+        _fail("START_FAILED", str(error), as_json, 1)
     except KeyboardInterrupt:
-        code = 130
-    raise typer.Exit(code)
+        print("stopped", file=sys.stderr)
+        raise typer.Exit(130) from None
+    raise typer.Exit(0 if equal else 1)
 
 
 @bench.command()
 def speed(
-    tokens: Annotated[int, typer.Option(min=8, help="Tokens of each answer.")] = 64,
+    tokens: Annotated[int, typer.Option(min=8, help="The most tokens of each answer.")] = 64,
     pairs: Annotated[int, typer.Option(min=1, help="Repetitions; fewer than 7 resolve little.")] = 7,
-    model: Annotated[str, typer.Option(help="Packaged name, local directory, or hub id.")] = "",
-    out: Annotated[Path | None, typer.Option(help="Write the measurements to this file, as JSON.")] = None,
+    model: Annotated[str | None, typer.Option(help="Packaged name, local directory or hub id.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write every measurement to this file, as JSON.")] = None,
     as_json: Json = False,
 ) -> None:
     """Cluster and engine against transformers generate and prompt lookup, one request at a time."""
+    from cluster.app import StartError
     from cluster.bench.run import run_speed
 
-    signal.signal(signal.SIGTERM, _interrupt)
     try:
         run_speed(model, tokens, pairs, out, as_json)
+    except StartError as error:
+        _fail("START_FAILED", str(error), as_json, 1)
     except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
         raise typer.Exit(130) from None
 
 
-def main() -> None:
-    """The console script."""
-    app()
+def _traceparent() -> str:
+    """A trace of its own for the request, sampled, so that the service's spans can be found by its id."""
+    return f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-01"
 
 
-def _as_dict(answer: Answer) -> dict[str, Any]:
-    from cluster.gateway.wire import to_dict
-    from truedraft.v1 import inference_pb2 as pb
-
-    assert answer.final is not None
-    final = answer.final
-    return {
-        "id": final.id,
-        "model": final.model,
-        "text": answer.text,
-        "token_ids": answer.token_ids,
-        "finish_reason": pb.FinishReason.Name(final.finish_reason).removeprefix("FINISH_REASON_").lower(),
-        "usage": {"input_tokens": final.usage.input_tokens, "output_tokens": final.usage.output_tokens},
-        "provenance": to_dict(final.provenance),
-    }
-
-
-def _interrupt(number: int, frame: object) -> None:
-    # SIGTERM ends things the way Ctrl-C does: through every context manager.
-    raise KeyboardInterrupt
-
-
-def _say(sentence: str, as_json: bool) -> None:
-    if not as_json:
-        typer.echo(sentence, err=True)
-
-
-def _fail(sentence: str, code: str, as_json: bool) -> Any:
-    """Ends the command with one sentence; exit code 2 for bad input, 1 for everything else."""
+def _fail(code: str, sentence: str, as_json: bool, exit_code: int) -> NoReturn:
     if as_json:
-        sys.stdout.write(json.dumps({"error": {"code": code, "message": sentence}}) + "\n")
+        print(json.dumps({"error": {"code": code, "message": sentence}}, ensure_ascii=False))
     else:
-        typer.echo(f"error: {sentence}", err=True)
-    raise typer.Exit(_BAD_INPUT if code == "INVALID_ARGUMENT" else _FAILED)
+        print(sentence, file=sys.stderr)
+    raise typer.Exit(exit_code)
+
+
+def main() -> None:
+    app()
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -10,7 +9,7 @@ from opentelemetry.trace import NoOpTracer
 from transformers import PreTrainedModel
 
 from cluster.bench.prompts import KINDS
-from cluster.client import Client
+from cluster.client import Ask, Client
 from cluster.drafting import NgramDrafter
 from cluster.speculation.law import COUPLED, Law
 from cluster.speculation.request import GenerationRequest
@@ -86,10 +85,6 @@ class Cluster:
         self._law = law
 
     def answer(self, kind: str, tokens: int) -> list[int]:
-        answer = self._client.complete(
-            messages=[("user", KINDS[kind])], temperature=0.0, max_tokens=tokens, seed=0, law=self._law.name
-        )
-        return list(answer.token_ids)
-
-
-Factory = Callable[[], Contestant]
+        messages = [("user", KINDS[kind])]
+        ask = Ask(messages=messages, temperature=0.0, max_tokens=tokens, seed=0, law=self._law.name)
+        return self._client.answer(ask).token_ids

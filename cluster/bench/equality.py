@@ -151,7 +151,9 @@ class Checker:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs what is left of the check for at most --minutes. Returns 1 if a token differed, 0 if none did."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=Path("bench-results/equality.jsonl"))
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--model", default="smollm2-135m-instruct")

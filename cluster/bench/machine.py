@@ -33,7 +33,9 @@ def measure() -> Machine:
         began = time.perf_counter()
         data.sum()
         times.append(time.perf_counter() - began)
-    return Machine(_processor(), os.cpu_count() or 1, torch.get_num_threads(), torch.__version__, _BYTES / min(times))
+    return Machine(
+        _processor(), os.cpu_count() or 1, torch.get_num_threads(), torch.__version__, _BYTES / min(times)
+    )
 
 
 def _processor() -> str:

@@ -19,7 +19,7 @@ class Ratio:
     high: float
 
     def against(self, target: float) -> str:
-        """"met" or "missed" when the whole interval lies on one side of the target, else "not resolved"."""
+        """ "met" or "missed" when the whole interval lies on one side of the target, else "not resolved"."""
         if self.low >= target:
             return "met"
         return "missed" if self.high < target else "not resolved"
