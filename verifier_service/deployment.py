@@ -28,7 +28,9 @@ _log = logging.getLogger(__name__)
 class VerifierDeployment:
     """One replica. drafters: the Serve application of the drafters, None unless drafting is remote."""
 
-    async def __init__(self, spec: VerifierSpec, drafters: str | None = None) -> None:  # type: ignore[misc] # as Serve wants it
+    async def __init__(  # type: ignore[misc] # as Serve wants it
+        self, spec: VerifierSpec, drafters: str | None = None
+    ) -> None:
         self._replica = serve.get_replica_context().replica_tag
         self._loop = asyncio.get_running_loop()
         loaded = await asyncio.to_thread(load_target, spec)
@@ -42,7 +44,9 @@ class VerifierDeployment:
         self._thread = threading.Thread(target=self._engine.run, name="engine", daemon=True)
         self._thread.start()
 
-    def _drafting(self, spec: VerifierSpec, loaded: LoadedTarget, drafters: str | None) -> DraftingPort | None:
+    def _drafting(
+        self, spec: VerifierSpec, loaded: LoadedTarget, drafters: str | None
+    ) -> DraftingPort | None:
         match spec.drafting:
             case DraftingMode.OFF:
                 return None

@@ -309,16 +309,17 @@ class Engine:
     def _forward(self, batch: list[tuple[Sequence, Rows]]) -> None:
         deciding = [sequence for sequence, rows in batch if rows.wanted]
         total = sum(len(rows.tokens) for _, rows in batch)
-        for sequence, rows in batch:
-            if sequence.phase is Phase.PREFILL and rows.wanted:
-                # The prompt's last row decides the first token: a round without a plan for drafts.
-                sequence.trace.prefill_ended(sequence.prompt)
-                sequence.trace.round_began(0, sequence.prompt, 0)
-            if rows.wanted:
+        for sequence, _ in batch:
+            if sequence.phase is not Phase.PREFILL:
                 sequence.trace.verify_began(len(deciding), total)
         logits = self._target.forward([rows for _, rows in batch])
         for (sequence, rows), rows_logits in zip(batch, logits, strict=True):
             rows.cache.length = rows.start + len(rows.tokens)
+            if sequence.phase is Phase.PREFILL and rows.wanted:
+                # The prompt's last row decides the first token: a round that comes without a forward.
+                sequence.trace.prefill_ended(sequence.prompt)
+                sequence.trace.round_began(0, sequence.prompt, 0)
+                sequence.trace.verify_began(len(deciding), total)
             if rows.wanted:
                 block = DraftBlock(tokens=tuple(rows.tokens[1 - rows.wanted :]) if rows.wanted > 1 else ())
                 request = sequence.request

@@ -150,9 +150,9 @@ def render(timings: Sequence[Timing], machine: Machine, weights: int, console: C
         )
     console.print(ratios)
     console.print(
-        f"{machine.processor}, {machine.cores} cores, {machine.threads} threads, torch {machine.torch}: reads "
-        f"{machine.bandwidth / 1e9:.1f} GB/s, so {weights / 1e6:.0f} MB of weights bound plain decoding to "
-        f"{limit(machine, weights):.1f} tokens/s"
+        f"{machine.processor}, {machine.cores} cores, {machine.threads} threads, torch {machine.torch}: "
+        f"reads {machine.bandwidth / 1e9:.1f} GB/s, so {weights / 1e6:.0f} MB of weights bound plain "
+        f"decoding to {limit(machine, weights):.1f} tokens/s"
     )
 
 

@@ -111,7 +111,7 @@ def setup(service_name: str, *, replica: str = "") -> Tracer:
 
 
 def shutdown(timeout: float = 2.0) -> None:
-    """Exports what is left and ends all tracers of this process; gives up exporting after `timeout` seconds."""
+    """Exports what is left, for at most `timeout` seconds, and ends all tracers of this process."""
     with _lock:
         ending = list(_running.values())
         _running.clear()

@@ -18,10 +18,11 @@ def test_every_combination_is_covered_alone_and_in_a_batch():
     }
     cases = [case for case in equality.cases() if case.drafter != "transformers"]
     for size in (1, equality.BATCH):
-        covered = {(c.drafter, c.block_length, *r) for c in cases if len(c.requests) == size for r in c.requests}
+        chosen = (case for case in cases if len(case.requests) == size)
+        covered = {(case.drafter, case.block_length, *r) for case in chosen for r in case.requests}
         assert covered == wanted
     batches = [case for case in cases if len(case.requests) > 1]
-    assert all(len({t for _, t in case.requests}) > 1 for case in batches), "a batch of one temperature is not mixed"
+    assert all(len({t for _, t in case.requests}) > 1 for case in batches), "not mixed"
     assert len(VARIED) == 20
 
 
@@ -61,5 +62,5 @@ def test_a_stopped_run_goes_on_where_it_was(few):
     lines = out.read_text().splitlines()
     out.write_text("\n".join(lines[:2]) + "\n")
     checked.clear()
-    assert equality.main(["--out", str(out)]) == 1, "the difference found before the stop must not be forgotten"
+    assert equality.main(["--out", str(out)]) == 1, "the difference found before the stop is forgotten"
     assert checked == [json.loads(lines[2])["case"]]

@@ -17,12 +17,14 @@ def regenerated(tmp_path_factory):
 
 
 def committed_stubs() -> list[str]:
-    return sorted(str(path.relative_to(PROTOS)) for path in PROTOS.rglob("*_pb2*.py*") if path.suffix != ".pyc")
+    found = (path for path in PROTOS.rglob("*_pb2*.py*") if path.suffix != ".pyc")
+    return sorted(str(path.relative_to(PROTOS)) for path in found)
 
 
 def test_every_proto_has_its_three_stubs():
     protos = [path.relative_to(PROTOS).with_suffix("") for path in PROTOS.rglob("*.proto")]
-    assert committed_stubs() == sorted(f"{p}{end}" for p in protos for end in ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py"))
+    endings = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py")
+    assert committed_stubs() == sorted(f"{proto}{ending}" for proto in protos for ending in endings)
 
 
 @pytest.mark.parametrize("stub", committed_stubs())
@@ -31,12 +33,15 @@ def test_committed_stub_is_what_the_proto_gives(stub, regenerated):
 
 
 def test_a_changed_proto_would_be_noticed(regenerated):
-    changed = (PROTOS / "truedraft/v1/drafting.proto").read_text().replace("fixed32 epoch = 2;", "fixed32 epoch = 99;")
-    assert changed != (PROTOS / "truedraft/v1/drafting.proto").read_text()
+    folder = PROTOS / "truedraft/v1"
     source = regenerated / "changed"
-    (source / "truedraft/v1").mkdir(parents=True)
-    (source / "truedraft/v1/drafting.proto").write_text(changed)
-    (source / "truedraft/v1/inference.proto").write_text((PROTOS / "truedraft/v1/inference.proto").read_text())
-    command = ["-m", "grpc_tools.protoc", f"-I{source}", f"--python_out={source}", "truedraft/v1/drafting.proto"]
-    subprocess.run([sys.executable, *command], check=True, timeout=120)
-    assert (source / "truedraft/v1/drafting_pb2.py").read_text() != (PROTOS / "truedraft/v1/drafting_pb2.py").read_text()
+    target = source / "truedraft/v1"
+    target.mkdir(parents=True)
+    original = (folder / "drafting.proto").read_text()
+    changed = original.replace("fixed32 epoch = 2;", "fixed32 epoch = 99;")
+    assert changed != original
+    (target / "drafting.proto").write_text(changed)
+    (target / "inference.proto").write_text((folder / "inference.proto").read_text())
+    options = [f"-I{source}", f"--python_out={source}", "truedraft/v1/drafting.proto"]
+    subprocess.run([sys.executable, "-m", "grpc_tools.protoc", *options], check=True, timeout=120)
+    assert (target / "drafting_pb2.py").read_text() != (folder / "drafting_pb2.py").read_text()

@@ -40,7 +40,7 @@ class Sequence:
         """Raises OutOfOrderError, and then holds what it held."""
         if len(self.tokens) + len(ticket.committed) != ticket.base:
             raise OutOfOrderError(
-                f"{len(self.tokens)} tokens and {len(ticket.committed)} more are not the ticket's {ticket.base}"
+                f"{len(self.tokens)} tokens and {len(ticket.committed)} more are not {ticket.base}"
             )
         self.tokens.extend(ticket.committed)
 
