@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from cluster.client import Client
+from tests.telemetry.otlp_receiver import OtlpReceiver, receiving
 from truedraft.v1 import inference_pb2_grpc
 
 
@@ -19,12 +20,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ClusterUnderTest:
-    """running: the cluster, see cluster.app.Running; client and stub: two ways to ask it."""
+    """running: the cluster, see cluster.app.Running; client and stub: two ways to ask it; collector:
+    where its spans go.
+    """
 
     running: object
     client: Client
     stub: inference_pb2_grpc.InferenceServiceStub
     channel: grpc.Channel
+    collector: OtlpReceiver
 
 
 @pytest.fixture(scope="session")
@@ -46,12 +50,19 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterUnderTe
             "gateway.grpc_port=0",
             "gateway.http_port=0",
             "verifier.threads=1",
+            # Few places, so that a test can fill them.
+            "verifier.max_active=8",
+            "verifier.max_queued=8",
             "start_timeout_s=180",
         ],
     )
-    with (
-        running(config) as started,
-        Client(started.grpc_address, timeout=60) as client,
-        grpc.insecure_channel(started.grpc_address) as channel,
-    ):
-        yield ClusterUnderTest(started, client, inference_pb2_grpc.InferenceServiceStub(channel), channel)
+    with receiving() as collector, pytest.MonkeyPatch.context() as environment:
+        # Inherited by every process of the cluster, those of a node that joins later included.
+        environment.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
+        with (
+            running(config) as started,
+            Client(started.grpc_address, timeout=60) as client,
+            grpc.insecure_channel(started.grpc_address) as channel,
+        ):
+            stub = inference_pb2_grpc.InferenceServiceStub(channel)
+            yield ClusterUnderTest(started, client, stub, channel, collector)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import signal
 import time
 
@@ -11,6 +12,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 from cluster.client import Ask, RequestFailedError
 from cluster.config import ACCELERATOR_LABEL, ClusterConfig
+from cluster.telemetry import names
 from truedraft.v1 import inference_pb2 as pb
 
 pytestmark = pytest.mark.cluster
@@ -173,13 +175,24 @@ def test_without_the_drafters_node_the_cluster_decodes_plainly_and_says_so(clust
     cluster.running.emulation.remove("L4")
     try:
         eventually(lambda: cluster.running.replicas("drafter") == [], 15)
-        answer = cluster.client.answer(LONG)
+        trace = secrets.token_hex(16)
+        answer = cluster.client.answer(LONG, f"00-{trace}-{secrets.token_hex(8)}-01")
         provenance = answer.final.provenance
         assert answer.token_ids == expected
         assert provenance.draft_tokens == 0
         assert provenance.fallback_rounds > 0
         assert list(provenance.drafters) == []
         assert provenance.reasons
+
+        def root():
+            """the request's root span has arrived"""
+            spans = cluster.collector.trace(trace)
+            return next((s for s in spans if s.resource["service.name"] == "truedraft-gateway"), None)
+
+        span = eventually(root, 20)
+        assert span.attributes[names.FALLBACK_ROUNDS] == provenance.fallback_rounds
+        assert span.attributes[f"{names.FALLBACK_COUNT_PREFIX}no-drafter"] > 0
+        assert span.attributes[names.LOSSLESS] is True
         assert provenance.lossless
         [verifier] = cluster.running.replicas("verifier")
         assert verifier.labels[ACCELERATOR_LABEL] == "H100"

@@ -60,15 +60,19 @@ def test_a_trace_is_drawn_and_rounds_are_folded(tmp_path, monkeypatch):
     trace = record_request(rounds=10)
     lines = [f"trace {trace}"]
     lines += [
-        "└── chat m  112.0 ms  coupled  lossless  identical-tokens  accepted 20 of 40  drafter ngram-3"
-        "  gateway g#1"
+        (
+            "└── chat m  112.0 ms  coupled  lossless  identical-tokens  accepted 20 of 40  drafter ngram-3"
+            "  gateway g#1"
+        )
     ]
     lines += ["    ├── queue  1.0 ms  verifier v#1"]
     lines += ["    ├── prefill  8.0 ms  tokens 17  verifier v#1"]
     for index in range(3):
         lines += [
-            f"    ├── round {index}  10.0 ms  coupled  accepted 2 of 4  emitted 3  drafter ngram-3"
-            "  verifier v#1"
+            (
+                f"    ├── round {index}  10.0 ms  coupled  accepted 2 of 4  emitted 3  drafter ngram-3"
+                "  verifier v#1"
+            )
         ]
         lines += ["    │   ├── draft  4.0 ms  drafted 4  drafter ngram-3"]
         lines += ["    │   └── verify  5.0 ms  accepted 2  emitted 3  rows 9 of 2 sequences"]
