@@ -34,7 +34,8 @@ class _Session:
 
     def roll_back(self) -> None:
         """Keep what cache and committed tokens share, but leave a token to be computed."""
-        agreed, limit = self.settled, min(len(self.cached), len(self.tokens) - 1)
+        limit = min(len(self.cached), len(self.tokens) - 1)
+        agreed = min(self.settled, limit)
         while agreed < limit and self.cached[agreed] == self.tokens[agreed]:
             agreed += 1
         surplus = len(self.cached) - agreed
@@ -91,7 +92,7 @@ class CausalLmDrafter:
             return DraftBlock()
         try:
             return self._continue(session, length)
-        except (RuntimeError, IndexError, ValueError, TypeError) as error:
+        except Exception as error:
             # Layers may have been extended unevenly.
             session.forget()
             raise DraftingError(f"{self.model}: {error}") from error
@@ -117,7 +118,7 @@ class CausalLmDrafter:
     def _logits(self, session: _Session, fresh: list[int]) -> Tensor:
         """Logits after the last of `fresh`: float32 [1, vocab]; appends them all to the cache."""
         ids = torch.tensor([fresh], device=self._model.device)
-        output = self._model(ids, past_key_values=session.cache, use_cache=True, logits_to_keep=1)
+        output = self._model(ids, cache=session.cache, use_cache=True, logits_to_keep=1)
         session.cached.extend(fresh)
         logits: Tensor = output.logits[:, -1, : self._vocab_size].float()
         return logits

@@ -1,0 +1,82 @@
+"""The transforms against transformers' own, row by row."""
+
+import pytest
+import torch
+from transformers import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+from cluster.speculation.sampling import Sampling, target_probs
+
+SAMPLINGS = [
+    Sampling(temperature=0.7),
+    Sampling(temperature=1.5),
+    Sampling(top_k=1),
+    Sampling(top_k=40),
+    Sampling(top_p=0.1),
+    Sampling(top_p=0.9),
+    Sampling(top_p=0.999),
+    Sampling(min_p=0.1),
+    Sampling(temperature=0.8, top_k=50, top_p=0.9, min_p=0.02),
+]
+
+
+def logits(rows=6, vocab=3000, scale=3.0):
+    return torch.randn(rows, vocab, generator=torch.Generator().manual_seed(1)) * scale
+
+
+def reference(values, sampling):
+    warpers = [TemperatureLogitsWarper(sampling.temperature)] if sampling.temperature != 1.0 else []
+    warpers += [TopKLogitsWarper(sampling.top_k)] if sampling.top_k else []
+    warpers += [TopPLogitsWarper(sampling.top_p)] if sampling.top_p < 1.0 else []
+    warpers += [MinPLogitsWarper(sampling.min_p)] if sampling.min_p else []
+    for warper in warpers:
+        values = warper(None, values)
+    return torch.softmax(values, -1)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+@pytest.mark.parametrize("scale", [0.01, 1.0, 6.0], ids=["flat", "usual", "peaked"])
+def test_each_transform_is_that_of_transformers(sampling, scale):
+    values = logits(scale=scale)
+    ours, theirs = target_probs(values, sampling), reference(values, sampling)
+    assert torch.equal(ours > 0, theirs > 0)
+    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("sampling", [*SAMPLINGS, Sampling(temperature=0.0)], ids=str)
+def test_a_row_is_bitwise_the_same_alone_and_among_others(sampling):
+    values = logits()
+    together = target_probs(values, sampling)
+    for index in range(len(values)):
+        assert torch.equal(target_probs(values[index : index + 1], sampling)[0], together[index])
+
+
+def test_greedy_takes_the_lowest_id_of_a_tie():
+    probs = target_probs(torch.tensor([[1.0, 3.0, 3.0, 2.0]]), Sampling(temperature=0.0))
+    assert probs.tolist() == [[0.0, 1.0, 0.0, 0.0]]
+
+
+@pytest.mark.parametrize("temperature", [1e-6, 1e-3, 1e3, 1e6])
+def test_extreme_temperatures_stay_finite(temperature):
+    probs = target_probs(logits(scale=50.0), Sampling(temperature=temperature))
+    assert torch.isfinite(probs).all()
+    torch.testing.assert_close(probs.sum(-1), torch.ones(len(probs)))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("temperature", -1.0),
+        ("temperature", float("nan")),
+        ("temperature", float("inf")),
+        ("top_k", -1),
+        ("top_p", 0.0),
+        ("top_p", 1.1),
+        ("top_p", float("nan")),
+        ("min_p", -0.1),
+        ("min_p", 1.0),
+        ("min_p", float("nan")),
+    ],
+)
+def test_a_value_out_of_range_is_refused_by_name(field, value):
+    with pytest.raises(ValueError, match=f"^{field} must be"):
+        Sampling(**{field: value})
