@@ -16,7 +16,15 @@ from cluster.speculation.law import COUPLED
 from cluster.speculation.messages import DraftBlock, SessionSpec, Verdict
 from cluster.speculation.noise import Noise, Purpose, derive_key
 from cluster.speculation.provenance import Numerics
-from cluster.speculation.request import Committed, Failed, Finished, FinishReason, GenerationRequest, Refused
+from cluster.speculation.request import (
+    Committed,
+    Failed,
+    Finished,
+    FinishReason,
+    GenerationEvent,
+    GenerationRequest,
+    Refused,
+)
 from cluster.speculation.sampling import target_probs
 from cluster.telemetry.sequence import SequenceTrace
 from verifier_service.attention import TILE
@@ -103,6 +111,7 @@ class Engine:
         self._queued: deque[Sequence] = deque()
         self._active: dict[int, Sequence] = {}
         self._kv_reserved = 0
+        self._events: list[tuple[Sink, GenerationEvent]] = []
         self._numbers = 0
         self._plans = 0
         if drafting is not None:
@@ -154,13 +163,11 @@ class Engine:
             self.step()
         for sequence in [*self._active.values(), *self._queued, *self._submitted]:
             self._fail(sequence, "the verifier is shutting down")
+        self._tell()
 
     def step(self) -> None:
         """One round of whatever is ready; waits for the next event if nothing is."""
         self._take_in()
-        for sequence in list(self._active.values()):
-            if sequence.phase is Phase.IDLE:
-                self._begin_round(sequence)
         self._gather()
         batch = self._compose()
         if batch:
@@ -172,6 +179,17 @@ class Engine:
                 for sequence, _ in batch:
                     if sequence.number in self._active:
                         self._fail(sequence, f"the verifier's forward failed: {type(error).__name__}")
+        # First the drafters, then the clients: what the latter cost hides behind the drafting.
+        for sequence in list(self._active.values()):
+            if sequence.phase is Phase.IDLE:
+                self._begin_round(sequence)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Hands out the events of the step."""
+        events, self._events = self._events, []
+        for sink, event in events:
+            sink(event)
 
     def _take_in(self) -> None:
         """Handles what other threads left: cancels, replies, new requests; admits those that fit."""
@@ -338,7 +356,7 @@ class Engine:
         )
         text, tokens = sequence.text.release(final=reason is not None)
         if text or tokens:
-            sequence.sink(Committed(text, tokens))
+            self._events.append((sequence.sink, Committed(text, tokens)))
         if reason is None:
             sequence.phase = Phase.IDLE
         else:
@@ -348,12 +366,13 @@ class Engine:
         provenance = sequence.provenance(self._numerics, self._replica)
         sequence.trace.ended("finished", reason)
         self._release(sequence, reason)
-        sequence.sink(Finished(reason, sequence.prompt, provenance.emitted_tokens, provenance))
+        finished = Finished(reason, sequence.prompt, provenance.emitted_tokens, provenance)
+        self._events.append((sequence.sink, finished))
 
     def _fail(self, sequence: Sequence, detail: str) -> None:
         sequence.trace.ended("failed", detail)
         self._release(sequence, "failed")
-        sequence.sink(Failed(detail))
+        self._events.append((sequence.sink, Failed(detail)))
 
     def _release(self, sequence: Sequence, reason: str) -> None:
         if self._active.pop(sequence.number, None) is not None:

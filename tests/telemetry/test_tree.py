@@ -67,13 +67,9 @@ def test_a_trace_is_drawn_and_rounds_are_folded(tmp_path, monkeypatch):
     ]
     lines += ["    ├── queue  1.0 ms  verifier v#1"]
     lines += ["    ├── prefill  8.0 ms  tokens 17  verifier v#1"]
+    facts = "coupled  accepted 2 of 4  emitted 3  drafter ngram-3"
     for index in range(3):
-        lines += [
-            (
-                f"    ├── round {index}  10.0 ms  coupled  accepted 2 of 4  emitted 3  drafter ngram-3"
-                "  verifier v#1"
-            )
-        ]
+        lines += [f"    ├── round {index}  10.0 ms  {facts}  verifier v#1"]
         lines += ["    │   ├── draft  4.0 ms  drafted 4  drafter ngram-3"]
         lines += ["    │   └── verify  5.0 ms  accepted 2  emitted 3  rows 9 of 2 sequences"]
     lines += ["    └── … 7 more rounds  70.0 ms  accepted 10 of 20  fallback ×2"]
