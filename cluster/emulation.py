@@ -14,6 +14,8 @@ from typing import Any
 
 # Read by Ray when it is imported, and inherited by every process it starts.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+# Ray's own processes would otherwise come before the model's.
+os.environ.setdefault("RAY_worker_niceness", "0")
 # An emulated GPU is a number: what a replica sees of real devices is not Ray's to change.
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from cluster.bench.prompts import KINDS
 from cluster.client import Ask, Client
 from cluster.drafting import NgramDrafter
+from cluster.gateway.prompting import TokenizerPrompting
 from cluster.speculation.law import COUPLED, Law
 from cluster.speculation.request import GenerationRequest
 from cluster.speculation.sampling import Sampling
@@ -32,8 +33,8 @@ class Contestant(Protocol):
 
 def prompt_ids(loaded: LoadedTarget, kind: str) -> list[int]:
     """The kind's prompt in the model's chat template."""
-    messages = [{"role": "user", "content": KINDS[kind]}]
-    return list(loaded.tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"])
+    prompting = TokenizerPrompting(loaded.tokenizer, loaded.model.vocab_size, loaded.model.context)
+    return prompting.encode_chat([("user", KINDS[kind])])
 
 
 class Transformers:

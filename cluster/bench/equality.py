@@ -24,6 +24,7 @@ from transformers import PreTrainedModel
 from cluster.bench.prompts import VARIED
 from cluster.checkpoints import load_model, resolve
 from cluster.drafting import Drafter, NgramDrafter
+from cluster.gateway.prompting import TokenizerPrompting
 from cluster.speculation.law import COUPLED, NONE, Law
 from cluster.speculation.request import GenerationRequest
 from cluster.speculation.sampling import Sampling
@@ -133,9 +134,9 @@ class Checker:
         return CausalLmDrafter(self._stock, self._spec.model, "self", self._loaded.model.context, vocab)
 
     def _prompt_ids(self, prompt: int) -> list[int]:
-        messages = [{"role": "user", "content": VARIED[prompt]}]
-        encoded = self._loaded.tokenizer.apply_chat_template(messages, add_generation_prompt=True)
-        return list(encoded["input_ids"])
+        target = self._loaded.model
+        prompting = TokenizerPrompting(self._loaded.tokenizer, target.vocab_size, target.context)
+        return prompting.encode_chat([("user", VARIED[prompt])])
 
     def _request(self, prompt: int, temperature: float, law: Law) -> GenerationRequest:
         return GenerationRequest(
