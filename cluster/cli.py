@@ -11,8 +11,9 @@ import secrets
 import signal
 import sys
 import threading
+from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
@@ -67,7 +68,7 @@ def serve(
     print("starting; the first start downloads the model", file=sys.stderr, flush=True)
     from cluster.app import Running, StartError, running
 
-    def ready(cluster: Running) -> None:
+    def ready(cluster: Running, out: TextIO) -> None:
         replicas = [
             replica for name in ("gateway", "verifier", "drafter") for replica in cluster.replicas(name)
         ]
@@ -88,16 +89,19 @@ def serve(
                 ],
                 "pid": os.getpid(),
             }
-            print(json.dumps(line), flush=True)
+            print(json.dumps(line), file=out, flush=True)
             return
         for each in replicas:
             labels = ", ".join(f"{k}={v}" for k, v in each.labels.items() if k != "ray.io/node-id")
-            print(f"{each.deployment:<9} {each.replica}  on {labels or 'a node without labels'}")
-        print(f"{loaded.served_name} answers gRPC at {cluster.grpc_address}; Ctrl-C stops it", flush=True)
+            print(f"{each.deployment:<9} {each.replica}  on {labels or 'a node without labels'}", file=out)
+        ending = f"{loaded.served_name} answers gRPC at {cluster.grpc_address}; Ctrl-C stops it"
+        print(ending, file=out, flush=True)
 
     try:
-        with running(loaded) as cluster:
-            ready(cluster)
+        # Ray prints what befalls its workers to standard output, which is ours.
+        out = sys.stdout
+        with redirect_stdout(sys.stderr), running(loaded) as cluster:
+            ready(cluster, out)
             threading.Event().wait()
     except StartError as error:
         _fail("START_FAILED", str(error), as_json, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import grpc
 import pytest
@@ -11,6 +12,10 @@ import pytest
 from cluster.client import Client
 from tests.telemetry.otlp_receiver import OtlpReceiver, receiving
 from truedraft.v1 import inference_pb2_grpc
+
+if TYPE_CHECKING:
+    # Takes seconds to import, and few tests need it.
+    from cluster.app import Running
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -24,7 +29,7 @@ class ClusterUnderTest:
     where its spans go.
     """
 
-    running: object
+    running: Running
     client: Client
     stub: inference_pb2_grpc.InferenceServiceStub
     channel: grpc.Channel
