@@ -19,7 +19,7 @@ from ray.serve.schema import LoggingConfig
 from cluster.checkpoints import CheckpointError, resolve
 from cluster.client import Ask, Client, RequestFailedError
 from cluster.config import ClusterConfig, Placement
-from cluster.emulation import EmulatedCluster, emulated
+from cluster.emulation import EmulatedCluster, emulated, sigterm_exits
 from cluster.gateway.ingress import SERVICER, GatewayDeployment
 from drafter_service.deployment import DrafterDeployment
 from verifier_service.deployment import VerifierDeployment
@@ -93,6 +93,7 @@ def running(config: ClusterConfig) -> Iterator[Running]:
             _join(config.ray_address)
             stack.callback(ray.shutdown)
             stack.callback(_withdraw)
+            stack.enter_context(sigterm_exits())
         logging.getLogger("ray.serve").setLevel(logging.ERROR)
         grpc_port = config.gateway.grpc_port or _free_port()
         http_port = config.gateway.http_port or _free_port()

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 # Read by Ray when it is imported, and inherited by every process it starts.
@@ -52,10 +53,7 @@ class EmulatedCluster:
 
 @contextmanager
 def emulated(emulation: Emulation) -> Iterator[EmulatedCluster]:
-    """Starts the nodes and connects this process; leaves no process behind, however it is left.
-
-    Ray's handlers make SIGTERM a SystemExit, so that it leaves the block like an interrupt.
-    """
+    """Starts the nodes and connects this process; leaves no process behind, however it is left."""
     _forget_stale_cluster()
     logging.getLogger("ray").setLevel(logging.ERROR)
     head, *workers = emulation.nodes
@@ -66,7 +64,8 @@ def emulated(emulation: Emulation) -> Iterator[EmulatedCluster]:
         nodes += [(worker, cluster.add_node(wait=False, **_options(worker))) for worker in workers]
         cluster.wait_for_nodes()
         ray.init(address=cluster.address, logging_level=logging.ERROR, log_to_driver=False)
-        yield EmulatedCluster(cluster, nodes)
+        with sigterm_exits():
+            yield EmulatedCluster(cluster, nodes)
     finally:
         with _undisturbed():
             _take_down(cluster)
@@ -113,6 +112,26 @@ def _end(processes: list[psutil.Process]) -> None:
         except psutil.NoSuchProcess:
             continue
     psutil.wait_procs(alive, timeout=_GRACE_S)
+
+
+@contextmanager
+def sigterm_exits() -> Iterator[None]:
+    """Makes SIGTERM a SystemExit. To be entered once Ray is connected: its core installs a handler of its
+    own, which prints a stack trace and aborts.
+    """
+
+    def leave(_signal: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    # Signals arrive in the main thread, and only there can they be handled.
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

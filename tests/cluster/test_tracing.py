@@ -18,13 +18,13 @@ def traceparent():
     return f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-01"
 
 
-def received(cluster, traceparent, *wanted):
-    """The trace's spans once there is one of each (service, name) in `wanted`."""
+def received(cluster, traceparent, *wanted, rounds=0):
+    """The trace's spans once there is one of each (service, name) in `wanted` and all rounds are in."""
     trace = traceparent.split("-")[1]
 
     def complete(spans):
-        found = {(s.resource["service.name"], s.name) for s in spans if s.trace_id == trace}
-        return set(wanted) <= found
+        mine = [(s.resource["service.name"], s.name) for s in spans if s.trace_id == trace]
+        return set(wanted) <= set(mine) and sum(name == names.SPAN_ROUND for _, name in mine) >= rounds
 
     cluster.collector.wait_for(complete, timeout=20)
     return cluster.collector.trace(trace)
@@ -44,7 +44,7 @@ def test_one_trace_from_the_client_to_the_drafter(cluster, traceparent):
     answer = cluster.client.answer(ask, traceparent)
     provenance = answer.final.provenance
     assert provenance.draft_tokens > 0, "the test needs a request that is drafted for"
-    spans = received(cluster, traceparent, ROOT, DRAFTER, DRAFTED)
+    spans = received(cluster, traceparent, ROOT, DRAFTER, DRAFTED, rounds=provenance.rounds)
     by_id = {span.span_id: span for span in spans}
     root = only(spans, *ROOT)
     assert root.parent_span_id == traceparent.split("-")[2]

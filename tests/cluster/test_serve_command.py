@@ -1,0 +1,82 @@
+"""`truedraft serve` from outside: one line when ready, and no process left, however it ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+
+import psutil
+import pytest
+
+from cluster.checkpoints.tiny import build_tiny
+from cluster.client import Ask, Client
+
+pytestmark = pytest.mark.cluster
+
+MARK = "TRUEDRAFT_TEST_MARK"
+
+
+@pytest.fixture
+def serve(tmp_path):
+    """Starts the command on a tiny model; `left()` are the processes that descend from it and live."""
+    mark = uuid.uuid4().hex
+    model = build_tiny(tmp_path / "tiny", seed=1)
+    started = []
+
+    def start(*arguments):
+        ports = ("--set", "gateway.grpc_port=0", "--set", "gateway.http_port=0")
+        command = ["serve", "--emulate", "--json", "--model", str(model), *ports, *arguments]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "cluster.cli", *command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {MARK: mark},
+        )
+        started.append(process)
+        return process
+
+    def left():
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process.name())
+            except psutil.Error:
+                continue
+        return found
+
+    yield start, left
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_one_line_when_ready_and_nothing_left_behind(serve, ending):
+    start, left = serve
+    process = start("--drafter", "off")
+    ready = json.loads(process.stdout.readline())
+    assert ready["model"] == "tiny"
+    assert {each["deployment"] for each in ready["replicas"]} == {"gateway", "verifier"}
+    with Client(ready["grpc"], timeout=30) as client:
+        assert client.answer(Ask(prompt="hello", max_tokens=3)).final.provenance.draft_tokens == 0
+    process.send_signal(ending)
+    rest, errors = process.communicate(timeout=60)
+    assert (process.returncode, rest) == (0, "")
+    assert "Traceback" not in errors
+    assert left() == []
+
+
+def test_a_start_that_fails_says_why_and_leaves_nothing(serve):
+    start, left = serve
+    process = start("--set", "start_timeout_s=3", "--set", "verifier.placement.label_selector={zone: mars}")
+    out, errors = process.communicate(timeout=120)
+    assert process.returncode == 1
+    error = json.loads(out)["error"]
+    assert error["code"] == "START_FAILED"
+    assert "no node is labelled zone=mars" in error["message"]
+    assert "Traceback" not in errors
+    assert left() == []
