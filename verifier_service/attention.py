@@ -77,8 +77,8 @@ def ragged_attention(
         if kwargs.get(option) is not None:
             raise ValueError(f"attention with {option} is not supported")
     layer = cast(int, module.layer_idx)
-    # Passed by every family that has one; some (mistral, phi3) keep it in their configuration alone.
-    window = kwargs.get("sliding_window")
+    # Some families (mistral, phi3) pass it from their configuration, others keep it in the module.
+    window = kwargs.get("sliding_window", getattr(module, "sliding_window", None))
     rows, kv_heads = query.shape[2], key.shape[1]
     queries = query[0].transpose(0, 1).reshape(rows, kv_heads, query.shape[1] // kv_heads, query.shape[3])
     out = torch.empty(rows, *queries.shape[1:-1], value.shape[3], dtype=query.dtype, device=query.device)

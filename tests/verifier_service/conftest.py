@@ -1,0 +1,58 @@
+"""A tiny target, loaded once, and engines over it."""
+
+from dataclasses import replace
+
+import pytest
+from opentelemetry.trace import NoOpTracer
+
+from cluster.checkpoints.tiny import build_tiny
+from cluster.speculation.law import COUPLED
+from cluster.speculation.request import GenerationRequest
+from cluster.speculation.sampling import Sampling
+from verifier_service.build import build_engine, load_target
+from verifier_service.spec import VerifierSpec
+
+
+@pytest.fixture(scope="session")
+def tiny_path(tmp_path_factory):
+    return build_tiny(tmp_path_factory.mktemp("models") / "tiny", seed=1)
+
+
+@pytest.fixture(scope="session")
+def spec(tiny_path):
+    return VerifierSpec(model=str(tiny_path), threads=1, draft_deadline_s=30.0)
+
+
+@pytest.fixture(scope="session")
+def loaded(spec):
+    return load_target(spec)
+
+
+@pytest.fixture
+def engine_with(loaded, spec):
+    """Makes an engine from a drafting port and fields of VerifierSpec."""
+
+    def make(drafting=None, **fields):
+        return build_engine(loaded, replace(spec, **fields), drafting, NoOpTracer())
+
+    return make
+
+
+@pytest.fixture
+def request_for(loaded):
+    """Makes a request from a text and fields of GenerationRequest."""
+
+    def make(text="one two three one two three one two", temperature=0.0, law=COUPLED, **fields):
+        ids = tuple(loaded.tokenizer(text)["input_ids"])
+        request = GenerationRequest(
+            request_id=f"{text}/{temperature}/{law}",
+            prompt_ids=ids,
+            sampling=Sampling(temperature=temperature),
+            law=law,
+            requested_law=law,
+            seed=11,
+            max_tokens=40,
+        )
+        return replace(request, **fields)
+
+    return make
