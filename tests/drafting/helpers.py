@@ -1,5 +1,6 @@
 """A drafter whose blocks tell what it was given, and short ways to say what tests say often."""
 
+import asyncio
 import threading
 
 from cluster.drafting.drafter import DraftJob
@@ -13,6 +14,12 @@ VOCAB = 1000
 
 def spec(sequence=1, prompt=(1, 2, 3), sampling=GREEDY, noise_key=7):
     return SessionSpec(sequence, tuple(prompt), sampling, COUPLED, noise_key)
+
+
+async def until(condition, seconds=10):
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - some conditions change on other threads
+            await asyncio.sleep(0.01)
 
 
 def expected(tokens, length):

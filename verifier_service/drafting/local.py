@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from cluster.drafting import Drafter, DraftingError
+from cluster.drafting import Drafter
 from cluster.drafting.drafter import DraftJob
 from cluster.speculation.messages import DrafterIdentity, SessionSpec
 from verifier_service.drafting.port import Deliver, DraftReply, DraftTicket, Fallback
@@ -31,8 +31,9 @@ class LocalDrafting:
         block, fallback, detail = None, None, ""
         try:
             [block] = self._drafter.draft([DraftJob(ticket.sequence, ticket.committed, ticket.length)])
-        except DraftingError as error:
-            fallback, detail = Fallback.DRAFTER_FAULT, str(error)
+        except Exception as error:
+            # Whatever it is, it must not reach the engine: the sequence goes on without.
+            fallback, detail = Fallback.DRAFTER_FAULT, f"{type(error).__name__}: {error}"
         elapsed = time.perf_counter() - began
         self._deliver(
             DraftReply(ticket.sequence, ticket.plan_id, block, self._identity, fallback, detail, elapsed)
