@@ -2,7 +2,7 @@
 
 A plan is made before drafting from `History`; how many drafted rows enter a batch is decided from
 `Frontier`s once the blocks are in. Neither type can hold a drafted token: a decision that depended on
-one would change the law of the answer (docs/laws.md, "The non-anticipating condition").
+one would change the law of the answer under every law but `coupled` (docs/architecture.md).
 """
 
 from __future__ import annotations

@@ -40,6 +40,8 @@ ERROR_TYPE: Final = "error.type"
 OPERATION_CHAT: Final = "chat"
 OPERATION_TEXT: Final = "text_completion"
 PROVIDER: Final = "truedraft"
+# Error types are the names of gRPC statuses, of which there are few; a draft's are reasons for a fallback.
+ERROR_INTERNAL: Final = "INTERNAL"
 
 # What was asked and what was served. The mode is the effective law.
 VERIFICATION_MODE: Final = "truedraft.verification.mode"

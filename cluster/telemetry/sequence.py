@@ -117,14 +117,14 @@ class SequenceTrace:
         self._end(names.SPAN_ROUND, attributes, at)
 
     def ended(self, outcome: Outcome, reason: str = "", at: int | None = None) -> None:
-        """Ends whatever is open. reason: of few values, such as an exception's class name."""
+        """Ends whatever is open. reason: in words."""
         for name in reversed(tuple(self._open)):
             span = self._open[name]
             if outcome == "cancelled":
                 span.add_event(names.EVENT_CANCELLED, {names.CANCEL_REASON: reason}, at)
             elif outcome == "failed":
                 span.set_status(StatusCode.ERROR, reason)
-                span.set_attribute(names.ERROR_TYPE, reason)
+                span.set_attribute(names.ERROR_TYPE, names.ERROR_INTERNAL)
             self._end(name, None, at)
         self._live = False
 

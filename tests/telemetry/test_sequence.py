@@ -167,12 +167,12 @@ def test_failed_marks_what_was_open(recorder):
     play_round(trace)
     trace.round_began(4, 20, 4)
     trace.verify_began(1, 1)
-    trace.ended("failed", "RuntimeError")
+    trace.ended("failed", "the forward pass failed")
     *_, verify, speculation, _ = recorder.spans()
     for span, name in ((verify, "verify"), (speculation, "speculation.round")):
         assert span.name == name
-        assert (span.status, span.description) == ("ERROR", "RuntimeError")
-        assert span.attributes["error.type"] == "RuntimeError"
+        assert (span.status, span.description) == ("ERROR", "the forward pass failed")
+        assert span.attributes["error.type"] == "INTERNAL"
 
 
 def test_nothing_happens_after_the_end(recorder):

@@ -1,0 +1,274 @@
+"""What the drafting client makes of faults, of silence, of slowness and of its own end."""
+
+import asyncio
+import contextlib
+import logging
+
+import grpc.aio
+
+from cluster.drafting.wire import KEEPALIVE_INTERVAL_MS, KEEPALIVE_TIMEOUT_MS, PROTOCOL_VERSION
+from cluster.speculation.messages import PrefixHash
+from tests.drafting.helpers import ScriptedDrafter, expected, until
+from tests.verifier_service.drafting.test_remote import HELLO, Side, server, side
+from truedraft.v1 import drafting_pb2 as pb
+from truedraft.v1 import drafting_pb2_grpc
+from verifier_service.drafting.port import DraftTicket, Fallback
+from verifier_service.drafting.remote import HelloInfo, RemoteDrafting
+from verifier_service.drafting.resolver import StaticResolver
+
+
+class Faulting(drafting_pb2_grpc.DraftingServiceServicer):
+    """Answers plans with faults of these codes, one a plan, then with blocks; records what it was told."""
+
+    def __init__(self, *codes, epoch=None):
+        self.codes = list(codes)
+        self.epoch = epoch
+        self.told = []
+        self.streams = 0
+
+    async def Draft(self, requests, context):  # noqa: N802 - the wire's name
+        self.streams += 1
+        async for request in requests:
+            kind = request.WhichOneof("message")
+            self.told.append((kind, getattr(request, kind)))
+            if kind == "hello":
+                yield pb.DraftResponse(welcome=pb.Welcome(protocol_version=PROTOCOL_VERSION, incarnation=5))
+            elif kind == "plan" and self.codes:
+                plan = request.plan
+                epoch = plan.epoch if self.epoch is None else self.epoch
+                fields = {"sequence": plan.sequence, "epoch": epoch, "plan_id": plan.plan_id}
+                yield pb.DraftResponse(fault=pb.Fault(code=self.codes.pop(0), detail="told so", **fields))
+            elif kind == "plan":
+                fields = {name: getattr(request.plan, name) for name in ("sequence", "epoch", "plan_id")}
+                block = pb.Block(
+                    **fields, incarnation=5, prefix_hash=request.plan.prefix_hash, ids=[1], max_q=[1]
+                )
+                yield pb.DraftResponse(block=block)
+
+    def plans_and_opens(self):
+        return [message for kind, message in self.told if kind in ("open", "plan")]
+
+
+@contextlib.asynccontextmanager
+async def serving(servicer):
+    made = grpc.aio.server()
+    drafting_pb2_grpc.add_DraftingServiceServicer_to_server(servicer, made)
+    port = made.add_insecure_port("127.0.0.1:0")
+    await made.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await made.stop(0)
+
+
+async def test_a_lost_session_is_opened_again_and_the_plan_repeated():
+    for code in (pb.FAULT_CODE_UNKNOWN_SEQUENCE, pb.FAULT_CODE_PREFIX_MISMATCH):
+        drafter = Faulting(code)
+        async with serving(drafter) as address, side(address) as verifier:
+            verifier.open()
+            verifier.ask(committed=(8, 9))
+            assert (await verifier.reply()).block.tokens == (1,)
+            first, plan, again, repeated = drafter.plans_and_opens()
+            assert (list(first.prompt_ids), list(plan.committed_ids)) == ([1, 2, 3], [8, 9])
+            assert (list(again.prompt_ids), list(repeated.committed_ids)) == ([1, 2, 3, 8, 9], [])
+            assert (first.epoch, plan.epoch, again.epoch, repeated.epoch) == (1, 1, 2, 2)
+            assert repeated.base_committed_len == 5
+            assert repeated.prefix_hash == PrefixHash([1, 2, 3, 8, 9]).digest()
+
+
+async def test_a_session_that_stays_lost_is_a_fault_and_not_a_loop():
+    drafter = Faulting(*[pb.FAULT_CODE_PREFIX_MISMATCH] * 2)
+    async with serving(drafter) as address, side(address) as verifier:
+        verifier.open()
+        verifier.ask()
+        assert (await verifier.reply()).fallback is Fallback.DRAFTER_FAULT
+        verifier.ask(committed=(4,))
+        assert (await verifier.reply()).block.tokens == (1,)
+
+
+async def test_a_sequence_that_the_drafter_cannot_serve_is_not_asked_for_again():
+    for code in (pb.FAULT_CODE_UNSUPPORTED_LAW, pb.FAULT_CODE_INVALID_MESSAGE):
+        drafter = Faulting(code)
+        async with serving(drafter) as address, side(address) as verifier:
+            verifier.open()
+            for _ in range(3):
+                verifier.ask()
+                reply = await verifier.reply()
+                assert (reply.fallback, reply.detail) == (Fallback.DRAFTER_FAULT, "told so")
+            assert len(drafter.plans_and_opens()) == 2
+            verifier.open(2)
+            verifier.ask(2)
+            assert (await verifier.reply()).block.tokens == (1,)
+
+
+async def test_a_fault_of_the_stream_resets_it():
+    drafter = Faulting(pb.FAULT_CODE_INVALID_MESSAGE, epoch=0)
+    async with serving(drafter) as address, side(address) as verifier:
+        verifier.open()
+        verifier.ask()
+        assert (await verifier.reply()).fallback is Fallback.STREAM_RESET
+        await until(lambda: drafter.streams == 2 and verifier.remote.state == "connected")
+        verifier.ask()
+        assert (await verifier.reply()).block.tokens == (1,)
+
+
+async def test_a_slow_drafter_holds_up_nobody_and_a_newer_ticket_replaces_the_older():
+    drafter = ScriptedDrafter()
+    drafter.gate.clear()
+    async with server(drafter) as running, side(running.address) as verifier:
+        try:
+            verifier.open()
+            verifier.ask()
+            await until(drafter.entered.is_set)
+            # The engine went on without the block.
+            verifier.ask(committed=(7,))
+            await asyncio.sleep(0.1)
+            assert verifier.replies.empty()
+        finally:
+            drafter.gate.set()
+        reply = await verifier.reply()
+        assert (reply.plan_id, reply.block.tokens) == (2, expected([1, 2, 3, 7], 4))
+        assert verifier.replies.empty()
+        assert verifier.remote.dropped == {"plan": 1}
+
+
+async def test_a_closed_sequence_is_closed_at_the_drafter():
+    drafter = ScriptedDrafter()
+    async with server(drafter) as running, side(running.address) as verifier:
+        verifier.open()
+        verifier.ask()
+        await verifier.reply()
+        verifier.remote.close(1, "stop")
+        verifier.remote.close(2, "never opened")
+        await until(lambda: not drafter.texts)
+        # The number may be used again.
+        verifier.open(1, prompt=(9,))
+        verifier.ask()
+        assert (await verifier.reply()).block.tokens == expected([9], 4)
+
+
+async def test_a_ticket_that_continues_nothing_is_answered():
+    async with server(ScriptedDrafter()) as running, side(running.address) as verifier:
+        verifier.remote.request(DraftTicket(5, 1, (), 0, b"", 4, ""))
+        assert (await verifier.reply()).fallback is Fallback.DRAFTER_FAULT
+        verifier.open()
+        verifier.remote.request(DraftTicket(1, 2, (4,), 9, b"", 4, ""))
+        assert (await verifier.reply()).fallback is Fallback.DRAFTER_FAULT
+        verifier.ask()
+        assert (await verifier.reply()).block is not None
+
+
+async def test_a_refusal_is_logged_once_and_retried(caplog):
+    hello = HelloInfo("new", HELLO.vocab_size, "t", "1", "v")
+    with caplog.at_level(logging.INFO, logger="verifier_service.drafting.remote"):
+        async with server(ScriptedDrafter(), "old") as old:
+            address = old.address
+            verifier = Side(lambda: address, hello)
+            try:
+                await verifier.until("refused")
+                await asyncio.sleep(0.5)
+                assert verifier.remote.state.startswith("refused: tokenizer-mismatch")
+                async with server(ScriptedDrafter(), "new") as new:
+                    address = new.address
+                    await verifier.until("connected")
+            finally:
+                await verifier.remote.aclose()
+    assert [record.levelname for record in caplog.records].count("ERROR") == 1
+
+
+class Relay:
+    """A TCP relay that can fall silent without closing anything, as a frozen peer or a cut cable does."""
+
+    def __init__(self, address):
+        self._host, _, self._port = address.rpartition(":")
+        self.flowing = asyncio.Event()
+        self.flowing.set()
+        self._tasks = set()
+
+    async def __aenter__(self):
+        self._server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
+        return "127.0.0.1:{}".format(self._server.sockets[0].getsockname()[1])
+
+    async def __aexit__(self, *_):
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _relay(self, reader, writer):
+        self._tasks.add(asyncio.current_task())
+        far_reader, far_writer = await asyncio.open_connection(self._host, self._port)
+        try:
+            await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
+        finally:
+            writer.close()
+            far_writer.close()
+
+    async def _pump(self, reader, writer):
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65536):
+                await self.flowing.wait()
+                writer.write(data)
+                await writer.drain()
+            writer.close()
+
+
+async def test_a_silent_peer_is_noticed():
+    async with server(ScriptedDrafter()) as running:
+        relay = Relay(running.address)
+        async with relay as address, side(address) as verifier:
+            verifier.open()
+            verifier.ask()
+            assert (await verifier.reply()).block is not None
+            # Quiet but alive for longer than keepalive waits: nothing happens.
+            await asyncio.sleep((KEEPALIVE_INTERVAL_MS + KEEPALIVE_TIMEOUT_MS) / 1000 + 0.5)
+            assert verifier.remote.state == "connected"
+            relay.flowing.clear()
+            verifier.ask(committed=(4,))
+            began = asyncio.get_running_loop().time()
+            assert (await verifier.reply()).fallback is Fallback.STREAM_RESET
+            assert asyncio.get_running_loop().time() - began < 6
+            relay.flowing.set()
+            await verifier.until("connected")
+            verifier.ask(committed=(5,))
+            assert (await verifier.reply()).block.tokens == expected([1, 2, 3, 4, 5], 4)
+
+
+async def test_closing_resets_what_is_open_and_leaves_no_task():
+    before = asyncio.all_tasks()
+    drafter = ScriptedDrafter()
+    drafter.gate.clear()
+    async with server(drafter) as running:
+        verifier = Side(running.address)
+        await verifier.until("connected")
+        verifier.open()
+        verifier.ask()
+        await until(drafter.entered.is_set)
+        await verifier.remote.aclose()
+        drafter.gate.set()
+        assert (await verifier.reply()).fallback is Fallback.STREAM_RESET
+        verifier.ask()
+        assert (await verifier.reply()).fallback is Fallback.NO_DRAFTER
+        assert verifier.remote.state == "closed"
+    await until(lambda: asyncio.all_tasks() == before)
+
+
+async def test_closing_while_nothing_can_be_reached():
+    for address in ("127.0.0.1:9", lambda: None):
+        verifier = Side(address)
+        verifier.open()
+        verifier.ask()
+        assert (await verifier.reply()).fallback is Fallback.NO_DRAFTER
+        await asyncio.sleep(0.2)
+        assert verifier.remote.state == "connecting"
+        await verifier.remote.aclose()
+
+
+def test_tickets_outlive_the_loop():
+    loop = asyncio.new_event_loop()
+    remote, replies = RemoteDrafting(StaticResolver("127.0.0.1:9"), HELLO, loop), []
+    remote.connect(replies.append)
+    loop.run_until_complete(remote.aclose())
+    loop.close()
+    remote.request(DraftTicket(1, 1, (), 3, b"", 4, ""))
+    assert [reply.fallback for reply in replies] == [Fallback.NO_DRAFTER]
