@@ -27,6 +27,8 @@ _OPTIONS = [
     ("grpc.so_reuseport", 0),
     ("grpc.keepalive_time_ms", KEEPALIVE_INTERVAL_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    # What really ends a connection whose ping is not answered; 60 s by default.
+    ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     # Verifiers ping as often as we do; the default calls that an attack.

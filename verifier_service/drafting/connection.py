@@ -18,6 +18,8 @@ _HANDSHAKE_TIMEOUT_S = 3.0
 _OPTIONS = [
     ("grpc.keepalive_time_ms", KEEPALIVE_INTERVAL_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    # What really ends a connection whose ping is not answered; 60 s by default.
+    ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     # Connecting again is ours to decide: to which replica, and with what to open there.

@@ -187,7 +187,7 @@ class Relay:
 
     async def __aenter__(self):
         self._server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
-        return "127.0.0.1:{}".format(self._server.sockets[0].getsockname()[1])
+        return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def __aexit__(self, *_):
         self._server.close()
@@ -199,7 +199,9 @@ class Relay:
         self._tasks.add(asyncio.current_task())
         far_reader, far_writer = await asyncio.open_connection(self._host, self._port)
         try:
-            await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
+            # asyncio.streams would log the cancellation of the handler it started.
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
         finally:
             writer.close()
             far_writer.close()
