@@ -18,7 +18,7 @@ def spec(sequence=1, prompt=(1, 2, 3), sampling=GREEDY, noise_key=7):
 
 async def until(condition, seconds=10):
     async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - some conditions change on other threads
+        while not condition():
             await asyncio.sleep(0.01)
 
 
