@@ -15,6 +15,8 @@ from verifier_service import attention, packing
 from verifier_service.attention import Segment
 from verifier_service.kv_cache import SequenceCache
 
+_LAYER_TYPES = {"full_attention", "sliding_attention"}
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:
@@ -34,10 +36,12 @@ class TargetModel:
     """A transformers causal LM behind the ragged attention, its linears packed on a CPU.
 
     model: loaded, in evaluation mode; threads: CPU threads, 0 for all cores. The model is changed in
-    place. Raises ValueError for a model whose attention is not supported, at its first forward.
+    place. Raises ValueError for a model that cannot run so: at once, or at its first forward for
+    attention with a feature that is not implemented.
     """
 
     def __init__(self, model: PreTrainedModel, weights_hash: str, threads: int = 0) -> None:
+        _refuse_unsupported(model)
         torch.set_num_threads(threads or os.cpu_count() or 1)
         self._model = model
         self._device = model.device
@@ -88,3 +92,13 @@ class TargetModel:
             threads=torch.get_num_threads(),
             row_invariant=row_invariant,
         )
+
+
+def _refuse_unsupported(model: PreTrainedModel) -> None:
+    """Raises ValueError for models that would run over a ragged batch without a word, and wrongly."""
+    family = model.config.model_type
+    if not model._supports_attention_backend or model._is_stateful:
+        raise ValueError(f"models of type {family!r} cannot run through a custom attention alone")
+    kinds = set(getattr(model.config.get_text_config(), "layer_types", None) or ())
+    if others := kinds - _LAYER_TYPES:
+        raise ValueError(f"models of type {family!r} have unsupported layers: {', '.join(sorted(others))}")
