@@ -9,6 +9,8 @@ from typing import Any
 from ray import serve
 from ray.serve.grpc_util import RayServegRPCContext
 from ray.serve.handle import DeploymentHandle
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
 
 from cluster.gateway import wire
 from cluster.gateway.prompting import load_prompting
@@ -70,6 +72,12 @@ class GatewayDeployment:
         except RequestError as error:
             _set_status(grpc_context, error)
         return response
+
+    async def __call__(self, _request: Request) -> PlainTextResponse:
+        # Serve's proxy always listens for HTTP; without this method it answers with a server error.
+        return PlainTextResponse(
+            "Nothing is served over HTTP; call truedraft.v1.InferenceService by gRPC.\n", 404
+        )
 
 
 def _set_provenance(context: RayServegRPCContext, answer: pb.Answer) -> None:

@@ -5,6 +5,8 @@ import os
 import secrets
 import signal
 import time
+import urllib.error
+import urllib.request
 
 import grpc
 import pytest
@@ -129,6 +131,15 @@ def test_bad_input_is_answered_with_one_sentence(cluster, ask, words):
 def test_reflection_lists_the_service(cluster):
     services = ProtoReflectionDescriptorDatabase(cluster.channel).get_services()
     assert "truedraft.v1.InferenceService" in services
+
+
+def test_http_says_that_it_serves_nothing(cluster):
+    address = f"http://{cluster.running.http_address}"
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(f"{address}/v1/chat/completions", timeout=10)
+    assert caught.value.code == 404
+    assert b"gRPC" in caught.value.read()
+    assert urllib.request.urlopen(f"{address}/-/healthz", timeout=10).status == 200
 
 
 @pytest.mark.parametrize("messages", [1, 2, 5])
