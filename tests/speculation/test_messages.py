@@ -1,3 +1,8 @@
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
 from cluster.speculation.law import COUPLED, Claim
 from cluster.speculation.messages import PrefixHash
 from cluster.speculation.provenance import Numerics, Provenance
@@ -33,3 +38,18 @@ def test_provenance_counts():
         2.0,
         3,
     )
+
+
+@given(st.lists(st.integers(0, 2**32 - 1), max_size=40), st.lists(st.integers(0, 40), max_size=4))
+def test_a_prefix_hash_is_the_same_however_the_tokens_are_split(tokens, cuts):
+    grown = PrefixHash()
+    edges = [0, *sorted(min(cut, len(tokens)) for cut in cuts), len(tokens)]
+    for start, end in itertools.pairwise(edges):
+        grown.extend(tokens[start:end])
+    assert grown.digest() == PrefixHash(tokens).digest()
+    assert len(grown.digest()) == 16
+
+
+@given(st.lists(st.integers(0, 3), max_size=6), st.lists(st.integers(0, 3), max_size=6))
+def test_prefix_hashes_are_equal_only_for_equal_tokens(left, right):
+    assert (PrefixHash(left).digest() == PrefixHash(right).digest()) == (left == right)

@@ -1,34 +1,14 @@
-"""Keyed noise: published vectors, the lazy winner against the plain one, and what keys depend on."""
+"""Keyed noise: the lazy winner against the plain one, its law, and what keys depend on."""
 
 import pytest
 import torch
 from scipy import stats
 
 from cluster.speculation.noise import GumbelField, Noise, Purpose, derive_key
-from cluster.speculation.philox import philox
-
-FULL = 0xFFFFFFFF
-
-# Random123's known answers for philox4x32-10: counter, key, output.
-KNOWN = [
-    ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
-    ((FULL,) * 4, (FULL, FULL), (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
-    (
-        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
-        (0xA4093822, 0x299F31D0),
-        (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
-    ),
-]
+from tests.speculation.helpers import ALPHA, p_value
 
 PINNED_KEY = 16966369010856352576
 PINNED_WORDS = [3014538827, 1692026473, 3544626192, 4277509627, 2617821361, 3520087268]
-
-
-@pytest.mark.parametrize(("counter", "key", "output"), KNOWN)
-def test_philox_gives_the_published_words(counter, key, output):
-    first, *rest = counter
-    words = philox((torch.tensor([first]), *rest), key[0] | key[1] << 32)
-    assert tuple(words[0].tolist()) == output
 
 
 def rows():
@@ -51,18 +31,57 @@ def test_the_winner_is_the_argmax_over_all_noise(position):
         assert field.winner(position, row) == int(score.argmax())
 
 
-def goodness_of_fit(draws, probs):
-    counts = torch.bincount(torch.tensor(draws), minlength=len(probs))
-    return stats.chisquare(counts.numpy(), (probs * len(draws)).numpy()).pvalue
+SMALL = torch.tensor([0.5, 0.3, 0.2])
+# More tokens than the winner gives their noise to without need.
+PEAKED = torch.tensor([0.55, 0.2, 0.1, 0.05] + [0.1 / 20] * 20)
 
 
-def test_winners_over_positions_follow_the_row_and_a_wrong_row_is_caught():
-    probs = torch.tensor([0.35, 0.3, 0.2, 0.1, 0.05], dtype=torch.float64)
+@pytest.mark.parametrize("row", [SMALL, PEAKED], ids=["three tokens", "24 tokens"])
+def test_winners_over_positions_follow_the_row_and_faults_are_caught(row):
     field = GumbelField(9)
-    draws = [field.winner(position, probs) for position in range(20_000)]
-    assert goodness_of_fit(draws, probs) > 1e-4
-    wrong = probs**1.1 / (probs**1.1).sum()
-    assert goodness_of_fit(draws, wrong) < 1e-4
+    draws = [field.winner(position, row) for position in range(3000)]
+    assert p_value(draws, row) > ALPHA
+    flatter = row**0.6 / (row**0.6).sum()
+    assert p_value(draws, flatter) < ALPHA
+    # Noise that does not move with the position.
+    assert p_value([field.winner(0, row)] * 3000, row) < ALPHA
+
+
+def test_winners_over_seeds_follow_the_row():
+    assert p_value([Noise(seed, 0).field.winner(3, SMALL) for seed in range(2000)], SMALL) > ALPHA
+
+
+@pytest.mark.parametrize("distance", [1, 2, 2**32], ids=["next", "after next", "high word"])
+def test_winners_of_two_positions_are_independent(distance):
+    field = GumbelField(derive_key(77, Purpose.GUMBEL))
+    joint = torch.outer(SMALL, SMALL).flatten()
+    # Disjoint pairs, so that the pairs are independent of one another.
+    firsts = [k + k // distance * distance for k in range(1000)]
+    left = [field.winner(first, SMALL) for first in firsts]
+    right = [field.winner(first + distance, SMALL) for first in firsts]
+    assert p_value([3 * a + b for a, b in zip(left, right, strict=True)], joint) > ALPHA
+    assert p_value([3 * a + a for a in left], joint) < ALPHA
+
+
+def test_ties_go_to_the_lowest_id(monkeypatch):
+    monkeypatch.setattr(GumbelField, "words", lambda self, position, vocab, device: torch.full((vocab,), 9))
+    monkeypatch.setattr(GumbelField, "_words_of", lambda self, tokens, position: torch.full_like(tokens, 9))
+    assert GumbelField(1).winner(0, torch.full((1000,), 1e-3)) == 0
+    assert GumbelField(1).winner(0, torch.tensor([0.0, 0.2, 0.4, 0.4])) == 2
+
+
+def test_gumbel_noise_is_the_double_logarithm_of_its_words():
+    field = GumbelField(7)
+    uniform = (field.words(3, 4096).double() + 0.5) / 2**32
+    torch.testing.assert_close(field.gumbel(3, 4096), -(-uniform.log()).log(), rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("seed", [0, 2**63, 2**64 - 1])
+def test_a_drafter_with_the_derived_key_has_the_verifiers_noise_and_not_the_seed(seed):
+    key = derive_key(seed, Purpose.GUMBEL)
+    assert torch.equal(GumbelField(key).gumbel(17, 100), Noise(seed, 4).gumbel(17, 100))
+    assert key != seed
+    assert 0 <= key < 2**64
 
 
 def test_gumbel_noise_has_its_distribution():
@@ -105,3 +124,20 @@ def test_uniforms_lie_inside_the_open_interval_and_are_keyed():
     }
     assert values[1] not in others
     assert len(others) == 4
+
+
+@pytest.mark.parametrize("word", [0, 1, 2**31, 2**32 - 1])
+def test_no_word_gives_an_end_of_the_interval(monkeypatch, word):
+    def constant(counter, key):
+        return torch.full((counter[0].shape[0], 4), word)
+
+    monkeypatch.setattr("cluster.speculation.noise.philox", constant)
+    assert 0.0 < Noise(1, 2).uniform(Purpose.ACCEPT, 0) < 1.0
+    assert bool(Noise(1, 2).gumbel(0, 5).isfinite().all())
+
+
+def test_uniforms_are_not_made_of_the_words_behind_gumbel_noise():
+    noise = Noise(3, 50)
+    words = set(noise.field.words(50, 4000).tolist())
+    # Even under the same key; by chance, a pair meets once in 20,000 seeds.
+    assert not words & {round(noise.uniform(Purpose.GUMBEL, i) * 2**32 - 0.5) for i in range(50)}

@@ -58,11 +58,65 @@ def test_greedy_takes_the_lowest_id_of_a_tie():
     assert probs.tolist() == [[0.0, 1.0, 0.0, 0.0]]
 
 
-@pytest.mark.parametrize("temperature", [1e-6, 1e-3, 1e3, 1e6])
+@pytest.mark.parametrize("temperature", [5e-324, 1e-300, 1e-46, 1e-39, 1e-6, 1e-3, 1e3, 1e6, 1e300])
 def test_extreme_temperatures_stay_finite(temperature):
     probs = target_probs(logits(scale=50.0), Sampling(temperature=temperature))
     assert torch.isfinite(probs).all()
     torch.testing.assert_close(probs.sum(-1), torch.ones(len(probs)))
+
+
+def test_a_tiny_temperature_is_greedy_and_a_huge_one_uniform():
+    values = logits(vocab=50)
+    greedy = target_probs(values, Sampling(temperature=0.0))
+    assert torch.equal(target_probs(values, Sampling(temperature=1e-300)), greedy)
+    uniform = torch.full((6, 50), 1 / 50)
+    torch.testing.assert_close(target_probs(values, Sampling(temperature=1e300)), uniform)
+
+
+TIED = torch.tensor([[2.0, 1.0, 2.0, 1.0, 1.0, 0.0]])
+
+
+@pytest.mark.parametrize(
+    ("sampling", "support"),
+    [
+        (Sampling(top_k=1), [0, 2]),
+        (Sampling(top_k=3), [0, 1, 2, 3, 4]),
+        (Sampling(top_p=0.1), [0, 2]),
+        (Sampling(top_p=0.7), [0, 1, 2, 3, 4]),
+        (Sampling(min_p=0.3), [0, 1, 2, 3, 4]),
+        (Sampling(min_p=0.9), [0, 2]),
+        (Sampling(temperature=0.0), [0]),
+    ],
+    ids=str,
+)
+def test_tokens_that_tie_at_an_edge_stay_in_together(sampling, support):
+    """Which of them stays cannot then depend on the order in which a kernel sorts them."""
+    [row] = target_probs(TIED, sampling)
+    assert row.nonzero()[:, 0].tolist() == support
+    kept = torch.softmax(TIED[0], -1)[support]
+    torch.testing.assert_close(row[support], kept / kept.sum() if len(support) > 1 else torch.ones(1))
+
+
+@pytest.mark.parametrize("top_p", [0.3, 0.9, 0.9999])
+def test_a_nucleus_of_thousands_of_tokens_is_whole(top_p):
+    values = logits(rows=3, vocab=8000, scale=0.2)
+    ours = target_probs(values, Sampling(top_p=top_p))
+    probs = torch.softmax(values.double(), -1)
+    ordered, order = probs.sort(descending=True)
+    # The smallest set of likeliest tokens whose probability reaches top_p.
+    size = (ordered.cumsum(-1) < top_p).sum(-1) + 1
+    assert bool((size > 1024).all())
+    for row, ids, count in zip(ours, order, size.tolist(), strict=True):
+        # Single precision may draw the edge one token further on or back.
+        assert abs(int((row > 0).sum()) - count) <= 2
+        assert bool((row[ids[: count - 2]] > 0).all())
+
+
+def test_top_k_beyond_the_vocabulary_keeps_all():
+    values = logits(vocab=20)
+    assert torch.equal(
+        target_probs(values, Sampling(top_k=50)), torch.softmax(values - values.amax(-1, True), -1)
+    )
 
 
 @pytest.mark.parametrize(
