@@ -1,14 +1,17 @@
 """The ragged forward against the stock model, and bitwise against itself."""
 
+import copy
+import itertools
+
 import pytest
 import torch
-from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from cluster.checkpoints import load_model, resolve
 from cluster.checkpoints.tiny import build_tiny
-from verifier_service import packing
-from verifier_service.invariance import rows_are_invariant
+from verifier_service.attention import TILE
 from verifier_service.kv_cache import SequenceCache
+from verifier_service.packing import GroupMember, PackedLinear
 from verifier_service.target import Rows, TargetModel
 
 PROMPT = [(5 * i * i + 1) % 500 for i in range(150)]
@@ -42,20 +45,172 @@ def test_a_rejected_draft_leaves_no_trace(loaded):
     assert torch.equal(after, expected)
 
 
-def test_rows_are_bitwise_invariant_and_a_stock_model_is_caught(loaded, tiny_path, monkeypatch):
-    assert loaded.numerics.row_invariant
-    assert rows_are_invariant(loaded.model)
+def random_model(family, **fields):
+    """A random model of a family, made by transformers itself."""
+    config = AutoConfig.for_model(
+        family,
+        vocab_size=500,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=512,
+        initializer_range=0.15,
+        tie_word_embeddings=False,
+        pad_token_id=0,
+        **fields,
+    )
+    torch.manual_seed(4)
+    return AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
 
-    class Leaky(nn.Module):
-        """A linear whose rows depend on how many there are: what the check is there to find."""
 
-        def __init__(self, weight, bias):
-            super().__init__()
-            self.weight, self.bias = weight, bias
+GROUPED = {"num_key_value_heads": 2, "head_dim": 16}
+SLIDING = {"sliding_window": 8}
+ALTERNATING = {**SLIDING, "layer_types": ["sliding_attention", "full_attention"]}
+FAMILIES = {
+    "llama": GROUPED,
+    "mistral": {**GROUPED, **SLIDING},
+    "phi3": {"num_key_value_heads": 2, **SLIDING},
+    "qwen2": {"num_key_value_heads": 2, **SLIDING, "use_sliding_window": True, "max_window_layers": 1},
+    "gemma": GROUPED,
+    "gemma3_text": {**GROUPED, **ALTERNATING},
+    "gpt2": {},
+}
 
-        def forward(self, x):
-            return nn.functional.linear(x, self.weight, self.bias) * (1 + 1e-7 * x.shape[-2])
 
-    monkeypatch.setattr(packing, "PackedLinear", Leaky)
-    leaky = TargetModel(load_model(resolve(str(tiny_path)), "float32", "cpu"), "w", threads=1)
-    assert not rows_are_invariant(leaky)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_prefill_and_decoding_are_the_stock_models(family):
+    stock = random_model(family, **FAMILIES[family])
+    target = TargetModel(copy.deepcopy(stock), "w", threads=1)
+    texts = [PROMPT + NEXT, PROMPT[3:40] + NEXT, [7, *NEXT]]
+    with torch.inference_mode():
+        expected = [stock(torch.tensor([text])).logits[0] for text in texts]
+    caches = [SequenceCache(len(text)) for text in texts]
+    prompts = [len(text) - len(NEXT) for text in texts]
+    start = target.forward(
+        [Rows(cache, text[:n], 0, n, n) for cache, text, n in zip(caches, texts, prompts, strict=True)]
+    )
+    rest = target.forward(
+        [
+            Rows(cache, NEXT, n, n, len(NEXT))
+            for cache, n in zip(reversed(caches), reversed(prompts), strict=True)
+        ]
+    )
+    for whole, head, tail in zip(expected, start, reversed(rest), strict=True):
+        torch.testing.assert_close(torch.cat([head, tail]), whole, atol=1e-4, rtol=1e-4)
+
+
+def test_a_window_changes_the_stock_models_answer():
+    """Without this, ignoring windows would pass the test above."""
+    windowed, full = (random_model("mistral", **GROUPED, sliding_window=window) for window in (8, None))
+    with torch.inference_mode():
+        left, right = (model(torch.tensor([PROMPT])).logits for model in (windowed, full))
+    assert float((left - right).abs().max()) > 0.01
+
+
+@pytest.mark.parametrize(
+    ("family", "fields", "message"),
+    [
+        ("bloom", {}, "'bloom' cannot run through a custom attention"),
+        ("mamba", {"state_size": 8}, "'mamba' cannot run through a custom attention"),
+        (
+            "llama4_text",
+            {**GROUPED, "attention_chunk_size": 8, "num_local_experts": 2, "intermediate_size_mlp": 64},
+            "'llama4_text' have unsupported layers: chunked_attention",
+        ),
+    ],
+)
+def test_models_that_would_run_wrongly_are_refused_at_once(family, fields, message):
+    with pytest.raises(ValueError, match=message):
+        TargetModel(random_model(family, **fields), "w", threads=1)
+
+
+@pytest.mark.parametrize(
+    ("family", "fields", "option"),
+    [("gemma2", GROUPED, "softcap"), ("gpt_oss", {**GROUPED, "num_local_experts": 2}, "s_aux")],
+)
+def test_attention_with_a_feature_of_its_own_is_refused_at_the_first_forward(family, fields, option):
+    target = TargetModel(random_model(family, **fields), "w", threads=1)
+    with pytest.raises(ValueError, match=f"attention with {option} is not supported"):
+        target.forward([Rows(SequenceCache(4), [1, 2, 3], 0, 3, 1)])
+
+
+def test_every_linear_is_packed_and_kept_no_second_time():
+    target = TargetModel(random_model("llama", **GROUPED), "w", threads=1)
+    kinds = [type(module) for module in target._model.modules()]
+    assert torch.nn.Linear not in kinds
+    # Per layer the attention's output and the last projection; the rest of a layer is grouped.
+    assert kinds.count(PackedLinear) == 2 * 2 + 1
+    assert kinds.count(GroupMember) == 2 * 5
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_packed_linears_are_the_stock_ones(bias):
+    fields = {**GROUPED, "attention_bias": bias, "mlp_bias": bias}
+    stock = random_model("llama", **fields)
+    if bias:
+        for name, parameter in stock.named_parameters():
+            if name.endswith("bias"):
+                torch.nn.init.normal_(parameter)
+    target = TargetModel(copy.deepcopy(stock), "w", threads=1)
+    with torch.inference_mode():
+        expected = stock(torch.tensor([PROMPT[:20]])).logits[0]
+    [got] = target.forward([Rows(SequenceCache(20), PROMPT[:20], 0, 20, 20)])
+    torch.testing.assert_close(got, expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("prompt", [TILE - 1, TILE, TILE + 1, 150])
+def test_a_prompt_in_chunks_is_bitwise_the_whole_prompt(loaded, prompt):
+    text = PROMPT[:prompt]
+    whole, chunked = SequenceCache(200), SequenceCache(200)
+    [expected] = loaded.model.forward([Rows(whole, text, 0, prompt, 1)])
+    edges = [*range(0, prompt, TILE), prompt]
+    for first, last in itertools.pairwise(edges):
+        [got] = loaded.model.forward([Rows(chunked, text[first:last], first, prompt, int(last == prompt))])
+    assert torch.equal(got, expected)
+    after = [
+        loaded.model.forward([Rows(cache, NEXT, prompt, prompt, len(NEXT))])[0] for cache in (whole, chunked)
+    ]
+    assert torch.equal(*after)
+
+
+def test_rows_are_bitwise_the_same_alone_in_blocks_and_beside_others(loaded):
+    caches = [SequenceCache(200) for _ in range(3)]
+    for cache in caches:
+        loaded.model.forward([Rows(cache, PROMPT, 0, len(PROMPT), 1)])
+    at = len(PROMPT)
+    single = [
+        loaded.model.forward([Rows(caches[0], [token], at + k, at, 1)])[0] for k, token in enumerate(NEXT)
+    ]
+    [block] = loaded.model.forward([Rows(caches[1], NEXT, at, at, len(NEXT))])
+    _, beside, _ = loaded.model.forward(
+        [
+            Rows(SequenceCache(90), PROMPT[:90], 0, 90, 1),
+            Rows(caches[2], NEXT, at, at, len(NEXT)),
+            Rows(SequenceCache(3), [5, 6, 7], 0, 3, 3),
+        ]
+    )
+    assert torch.equal(torch.cat(single), block)
+    assert torch.equal(beside, block)
+
+
+def test_only_wanted_rows_get_logits(loaded):
+    counts = [0, 3, 1]
+    batch = [Rows(SequenceCache(10), [1, 2, 3, 4], 0, 4, wanted) for wanted in counts]
+    every = loaded.model.forward([Rows(SequenceCache(10), [1, 2, 3, 4], 0, 4, 4)])[0]
+    for wanted, logits in zip(counts, loaded.model.forward(batch), strict=True):
+        assert logits.shape == (wanted, loaded.model.vocab_size)
+        assert torch.equal(logits, every[4 - wanted :])
+
+
+def test_a_batch_that_wants_no_logits_runs(loaded):
+    [nothing] = loaded.model.forward([Rows(SequenceCache(10), [1, 2, 3], 0, 9, 0)])
+    assert nothing.shape == (0, loaded.model.vocab_size)
+
+
+def test_a_cache_takes_no_more_than_its_capacity():
+    cache = SequenceCache(4)
+    keys, _ = cache.write(0, 2, torch.ones(2, 2, 8), torch.ones(2, 2, 8))
+    assert keys.shape == (2, 4, 8)
+    with pytest.raises(RuntimeError):
+        cache.write(0, 3, torch.ones(2, 2, 8), torch.ones(2, 2, 8))

@@ -1,0 +1,86 @@
+"""The start-up check says yes only where rows are bitwise the same in every batch."""
+
+import pytest
+import torch
+from torch import nn
+
+from cluster.checkpoints import load_model, resolve
+from verifier_service import packing
+from verifier_service.attention import TILE
+from verifier_service.invariance import rows_are_invariant
+from verifier_service.target import TargetModel
+
+
+class Perturbed:
+    """A target that adds the least amount to the logits of the batches that `when` names."""
+
+    def __init__(self, target, when):
+        self._target = target
+        self._when = when
+        self.vocab_size, self.context = target.vocab_size, target.context
+        self.batches = 0
+
+    @torch.inference_mode()
+    def forward(self, batch):
+        self.batches += 1
+        logits = self._target.forward(batch)
+        if self._when(batch, self.batches):
+            # One value, by one unit in the last place.
+            for rows in logits:
+                if rows.numel():
+                    rows[-1, 0] = torch.nextafter(rows[-1, 0], torch.tensor(torch.inf))
+        return logits
+
+
+def test_packed_rows_are_invariant(loaded):
+    assert loaded.numerics.row_invariant
+    assert rows_are_invariant(Perturbed(loaded.model, lambda batch, number: False))
+
+
+FAULTS = {
+    "single rows": lambda batch, number: len(batch[0].tokens) == 1,
+    "blocks of two": lambda batch, number: len(batch[0].tokens) == 2,
+    "blocks of seventeen": lambda batch, number: len(batch[0].tokens) == 17,
+    "batches of two sequences": lambda batch, number: len(batch) == 2,
+    "the whole prompt": lambda batch, number: len(batch[0].tokens) > TILE,
+    "after a prompt in chunks": lambda batch, number: len(batch[0].tokens) == 9 and number > 22,
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_last_bit_that_depends_on_the_batch_is_found(loaded, fault):
+    assert not rows_are_invariant(Perturbed(loaded.model, FAULTS[fault]))
+
+
+class RowCounting(nn.Module):
+    """A linear whose rows depend on how many come along, as those of stock kernels may."""
+
+    def __init__(self, weight, bias):
+        super().__init__()
+        self.weight, self.bias = weight, bias
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight, self.bias) * (1 + 1e-7 * x.shape[-2])
+
+
+def test_a_linear_that_is_not_invariant_is_found(tiny_path, monkeypatch):
+    monkeypatch.setattr(packing, "PackedLinear", RowCounting)
+    target = TargetModel(load_model(resolve(str(tiny_path)), "float32", "cpu"), "w", threads=1)
+    assert not rows_are_invariant(target)
+
+
+def test_keys_that_depend_on_the_batch_are_found(loaded, monkeypatch):
+    """Logits may be right in the batch that spoils the cache, and wrong in the ones that read it."""
+    forward = loaded.model.forward
+
+    @torch.inference_mode()
+    def spoiling(batch):
+        logits = forward(batch)
+        # The second chunk of the prompt, which ends beside another sequence.
+        if len(batch) == 2:
+            for keys, _ in batch[1].cache._layers.values():
+                keys[:, TILE + 3] += 1e-3
+        return logits
+
+    monkeypatch.setattr(loaded.model, "forward", spoiling)
+    assert not rows_are_invariant(loaded.model)
