@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from opentelemetry.trace import Tracer
 from transformers import PreTrainedTokenizerBase
@@ -36,6 +36,8 @@ from verifier_service.text import TextStream
 from verifier_service.verification import verify
 
 log = logging.getLogger(__name__)
+
+_SHUTTING_DOWN = "the verifier is shutting down"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,17 +122,20 @@ class Engine:
     # -- from any thread ---------------------------------------------------------------------------
 
     def submit(self, request: GenerationRequest, sink: Sink) -> None:
-        """Takes a request; its events go to `sink`, called from the engine's thread, Refused at once."""
+        """Takes a request; its events go to `sink`, called from the engine's thread, a refusal at once."""
         with self._lock:
+            stopping = self._stopping
             full = len(self._submitted) + len(self._queued) >= self._limits.max_queued
-            if not full:
+            if not full and not stopping:
                 self._numbers += 1
                 text = TextStream(self._tokenizer, request.stop)
                 trace = SequenceTrace(self._tracer, request.traceparent)
                 trace.queued()
                 self._submitted.append(Sequence(self._numbers, request, sink, text, trace))
                 self._lock.notify()
-        if full:
+        if stopping:
+            sink(Failed(_SHUTTING_DOWN))
+        elif full:
             sink(Refused(f"the verifier's queue of {self._limits.max_queued} requests is full"))
 
     def cancel(self, request_id: str) -> None:
@@ -162,7 +167,7 @@ class Engine:
         while not self._stopping:
             self.step()
         for sequence in [*self._active.values(), *self._queued, *self._submitted]:
-            self._fail(sequence, "the verifier is shutting down")
+            self._fail(sequence, _SHUTTING_DOWN)
         self._tell()
 
     def step(self) -> None:
@@ -237,6 +242,7 @@ class Engine:
         plan = self._planner.plan(sequence.history()) if drafting is not None else None
         length = plan.length if plan is not None else 0
         sequence.block = DraftBlock()
+        sequence.planned = length
         sequence.trace.round_began(sequence.tally.rounds, len(sequence.tokens), length)
         if drafting is None or length == 0:
             sequence.phase = Phase.READY
@@ -261,9 +267,22 @@ class Engine:
         sequence = self._active.get(reply.sequence)
         # A reply to an earlier plan comes too late: its round went on without it.
         if sequence is not None and sequence.phase is Phase.DRAFTING and sequence.plan_id == reply.plan_id:
+            reply = self._checked(reply, sequence.planned)
             sequence.receive(reply)
             drafted = len(sequence.block.tokens)
             sequence.trace.draft_ended(drafted, reply.drafter, reply.fallback, reply.detail)
+
+    def _checked(self, reply: DraftReply, length: int) -> DraftReply:
+        """The reply, as a fallback if its block could fail the forward of the whole batch."""
+        if reply.block is None:
+            return reply
+        tokens = reply.block.tokens
+        if len(tokens) == len(reply.block.max_q) <= length and all(
+            0 <= token < self._target.vocab_size for token in tokens
+        ):
+            return reply
+        detail = f"a block that does not fit its plan of {length} tokens, or the vocabulary"
+        return replace(reply, block=None, fallback=Fallback.INVALID_BLOCK, detail=detail)
 
     def _gather(self) -> None:
         """Waits until a sequence can go on: at most until a deadline, and only `gather` seconds more
@@ -346,14 +365,15 @@ class Engine:
                 self._commit(sequence, verify(request.law, probs, block, noise), len(block.tokens))
 
     def _commit(self, sequence: Sequence, verdict: Verdict, drafted: int) -> None:
-        before = sequence.emitted
+        before = len(sequence.tally.origins)
         reason = sequence.commit(verdict, drafted, self._stop_ids)
         assert sequence.cache is not None
         sequence.cache.length = len(sequence.tokens) - 1
-        sequence.trace.verify_ended(verdict.accepted, sequence.emitted - before)
-        sequence.trace.round_ended(
-            str(sequence.request.law), drafted, verdict.accepted, sequence.emitted - before
-        )
+        # What is left after discards; a stop string may even reach back into earlier rounds.
+        emitted = max(0, len(sequence.tally.origins) - before)
+        accepted = min(verdict.accepted, emitted)
+        sequence.trace.verify_ended(accepted, emitted)
+        sequence.trace.round_ended(str(sequence.request.law), drafted, accepted, emitted)
         text, tokens = sequence.text.release(final=reason is not None)
         if text or tokens:
             self._events.append((sequence.sink, Committed(text, tokens)))

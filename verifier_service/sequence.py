@@ -73,6 +73,7 @@ class Sequence:
         self.tally = Tally()
         self.told = self.prompt
         self.plan_id = 0
+        self.planned = 0
         self.deadline = 0.0
         self.block = DraftBlock()
 
