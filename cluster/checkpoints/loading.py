@@ -6,14 +6,18 @@ import hashlib
 import json
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from cluster.checkpoints.errors import CheckpointError
 from cluster.checkpoints.registry import Checkpoint
+
+if TYPE_CHECKING:
+    # Importing it takes seconds, which a drafter without a model need not spend.
+    from transformers import PreTrainedModel
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -34,7 +38,7 @@ def load_model(checkpoint: Checkpoint, dtype: str, device: str) -> PreTrainedMod
         raise CheckpointError(f"{checkpoint.reference} cannot be loaded: {error}") from error
     # As a Module: transformers wraps `to` in a way that hides its signature.
     cast(torch.nn.Module, model).to(device).eval().requires_grad_(False)
-    return cast(PreTrainedModel, model)
+    return cast("PreTrainedModel", model)
 
 
 def load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:

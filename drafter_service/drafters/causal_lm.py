@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache, PreTrainedModel
+from transformers import DynamicCache
 from transformers.cache_utils import DynamicSlidingWindowLayer
 
 from cluster.drafting.drafter import DraftingError, DraftJob
 from cluster.speculation.messages import DraftBlock, SessionSpec
 from cluster.speculation.noise import GumbelField
 from cluster.speculation.sampling import Sampling, target_probs
+
+if TYPE_CHECKING:
+    # Importing it takes seconds, which a drafter without a model need not spend.
+    from transformers import PreTrainedModel
 
 
 @dataclass(slots=True)

@@ -116,7 +116,8 @@ class RemoteDrafting:
             self._reply(ticket, Fallback.DRAFTER_FAULT, str(error))
             return
         if self._connection is None:
-            self._reply(ticket, Fallback.NO_DRAFTER, self.state)
+            # The fallback says all there is to say, unless a drafter was found and refused.
+            self._reply(ticket, Fallback.NO_DRAFTER, self.state if self.state.startswith("refused") else "")
             return
         sequence.ticket = ticket
         self._send_plan(self._connection, sequence, ticket)

@@ -13,7 +13,6 @@ class StopReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     STOP_REASON_UNSPECIFIED: _ClassVar[StopReason]
     STOP_REASON_LENGTH: _ClassVar[StopReason]
     STOP_REASON_EXHAUSTED: _ClassVar[StopReason]
-    STOP_REASON_CONTEXT: _ClassVar[StopReason]
 
 class FaultCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -29,7 +28,6 @@ class FaultCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 STOP_REASON_UNSPECIFIED: StopReason
 STOP_REASON_LENGTH: StopReason
 STOP_REASON_EXHAUSTED: StopReason
-STOP_REASON_CONTEXT: StopReason
 FAULT_CODE_UNSPECIFIED: FaultCode
 FAULT_CODE_PROTOCOL_VERSION: FaultCode
 FAULT_CODE_TOKENIZER_MISMATCH: FaultCode
