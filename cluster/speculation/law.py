@@ -8,9 +8,10 @@ from enum import IntEnum
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """A verification law by its name in the field, such as "coupled"."""
+    """A verification law by its name in the field, such as "coupled"; params: (name, value) pairs."""
 
     name: str
+    params: tuple[tuple[str, float], ...] = ()
 
     def __str__(self) -> str:
         return self.name
@@ -18,6 +19,8 @@ class Law:
 
 NONE = Law("none")
 COUPLED = Law("coupled")
+REJECTION = Law("rejection")
+BLOCK = Law("block")
 
 STRICT_LAWS: dict[str, Law] = {law.name: law for law in (NONE, COUPLED)}
 

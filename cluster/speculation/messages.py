@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from cluster.speculation.law import Law
 from cluster.speculation.sampling import Sampling
 
@@ -17,15 +19,32 @@ class BlockPlan:
     length: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseRows:
+    """The distributions that a block's tokens were drawn from, truncated and renormalised before the draw.
+
+    ids: int64 [N, K], distinct within a row; probs: float32 [N, K], non-negative, 0 in places that
+    are not used. Row k stands for q_k = probs / sum(probs), normalised in float64.
+    """
+
+    ids: Tensor
+    probs: Tensor
+
+
 @dataclass(frozen=True, slots=True)
 class DraftBlock:
-    """A chain of drafted tokens; each was proposed with certainty (one-hot) or, under `coupled`, in any way.
+    """Drafted tokens: a chain, or under `coupled` a tree.
 
-    tokens: N ids; max_q: N statistics, each known before its token was drawn (1.0 for one-hot).
+    tokens: N ids; max_q: N statistics, each known before its token was drawn (1.0 for one-hot);
+    parents: None for a chain, else for each token the index of its parent, -1 for the root, always
+    smaller than its own; proposal: None where each token was proposed with certainty (one-hot) or
+    where the law does not ask.
     """
 
     tokens: tuple[int, ...] = ()
     max_q: tuple[float, ...] = ()
+    parents: tuple[int, ...] | None = None
+    proposal: SparseRows | None = None
 
 
 @dataclass(frozen=True, slots=True)
