@@ -3,6 +3,7 @@
 Everything is drawn from integers of a counter-based generator, through double-precision additions,
 multiplications and divisions only. These are correctly rounded everywhere and torch's eager kernels
 do not fuse them, so both services and both kinds of device get the same numbers, bit for bit.
+Gumbel noise serves `none` and `coupled`; uniforms serve the laws that accept, reject and draw again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
-from cluster.speculation.philox import philox
+from cluster.speculation.philox import philox, philox_words
+from cluster.speculation.proposal import SparseRow
 
 _LN2 = math.log(2.0)
 _SQRT2 = math.sqrt(2.0)
@@ -117,6 +119,34 @@ class GumbelField:
         return philox(counter, self.key).gather(1, (tokens % 4)[:, None])[:, 0]
 
 
+def _uniform(key: int, base: int, index: int) -> float:
+    """A double with 52 random bits in the open interval (0, 1). The last word of the counter keeps it
+    apart from the words behind Gumbel noise, should keys ever meet."""
+    first, second, _, _ = philox_words((index, base & 0xFFFFFFFF, base >> 32, 1), key)
+    return ((first << 20 | second >> 12) + 0.5) * 2.0**-52
+
+
+@dataclass(frozen=True, slots=True)
+class DraftField:
+    """The noise of one round's draft: all that a drafter under `rejection` or `block` gets to know.
+
+    key: `derive_key(seed, Purpose.DRAFT)`; base: committed length that the block continues. Keyed by the
+    absolute position alone, a position drafted again in the next round would reuse its noise, which biases
+    the block law.
+    """
+
+    key: int
+    base: int
+
+    def uniform(self, index: int) -> float:
+        """One double in the open interval (0, 1) for the index-th token of the block."""
+        return _uniform(self.key, self.base, index)
+
+    def draw(self, index: int, row: SparseRow) -> int:
+        """The index-th token of the block, drawn from the row that is sent with it."""
+        return row.draw(self.uniform(index))
+
+
 @dataclass(frozen=True, slots=True)
 class Noise:
     """A request's noise in the round that begins at committed length `base`.
@@ -137,6 +167,8 @@ class Noise:
         return self.field.gumbel(position, vocab)
 
     def uniform(self, purpose: Purpose, index: int) -> float:
-        """One double in the open interval (0, 1), keyed by (seed, base, purpose, index)."""
-        counter = (torch.tensor([index]), self.base & 0xFFFFFFFF, self.base >> 32, 1)
-        return float(_open_unit(philox(counter, derive_key(self.seed, purpose))[0, 0]))
+        """One double in the open interval (0, 1), keyed by (seed, base, purpose, index).
+
+        A retried call draws the same, and DRAFT is what `DraftField` gives the drafter.
+        """
+        return _uniform(derive_key(self.seed, purpose), self.base, index)

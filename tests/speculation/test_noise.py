@@ -4,7 +4,8 @@ import pytest
 import torch
 from scipy import stats
 
-from cluster.speculation.noise import GumbelField, Noise, Purpose, derive_key
+from cluster.speculation.noise import DraftField, GumbelField, Noise, Purpose, derive_key
+from cluster.speculation.proposal import truncate
 from tests.speculation.helpers import ALPHA, p_value
 
 PINNED_KEY = 16966369010856352576
@@ -132,6 +133,7 @@ def test_no_word_gives_an_end_of_the_interval(monkeypatch, word):
         return torch.full((counter[0].shape[0], 4), word)
 
     monkeypatch.setattr("cluster.speculation.noise.philox", constant)
+    monkeypatch.setattr("cluster.speculation.noise.philox_words", lambda counter, key: (word,) * 4)
     assert 0.0 < Noise(1, 2).uniform(Purpose.ACCEPT, 0) < 1.0
     assert bool(Noise(1, 2).gumbel(0, 5).isfinite().all())
 
@@ -140,4 +142,27 @@ def test_uniforms_are_not_made_of_the_words_behind_gumbel_noise():
     noise = Noise(3, 50)
     words = set(noise.field.words(50, 4000).tolist())
     # Even under the same key; by chance, a pair meets once in 20,000 seeds.
-    assert not words & {round(noise.uniform(Purpose.GUMBEL, i) * 2**32 - 0.5) for i in range(50)}
+    assert not words & {int(noise.uniform(Purpose.GUMBEL, i) * 2**32) for i in range(50)}
+
+
+def test_a_drafters_noise_is_new_in_every_round_and_no_noise_of_the_verifiers():
+    noise = Noise(seed=3, base=8)
+    field = DraftField(derive_key(3, Purpose.DRAFT), base=8)
+    assert [field.uniform(k) for k in range(5)] == [noise.uniform(Purpose.DRAFT, k) for k in range(5)]
+    # The same absolute positions, drafted again one round later.
+    again = DraftField(field.key, base=9)
+    assert not {field.uniform(k) for k in range(50)} & {again.uniform(k) for k in range(50)}
+    others = [
+        noise.uniform(p, k) for p in (Purpose.ACCEPT, Purpose.RESIDUAL, Purpose.BONUS) for k in range(50)
+    ]
+    assert not {field.uniform(k) for k in range(50)} & set(others)
+
+
+def test_a_drafters_draws_follow_the_row_that_is_sent():
+    row = truncate(torch.tensor([0.4, 0.05, 0.3, 0.2, 0.05]), size=3)
+    law = torch.zeros(5, dtype=torch.float64)
+    law[list(row.ids)] = torch.tensor(row.probs, dtype=torch.float64)
+    draws = [DraftField(7, base).draw(index, row) for base in range(1500) for index in range(2)]
+    assert p_value(draws, law) > ALPHA
+    flatter = law**0.7 / (law**0.7).sum()
+    assert p_value(draws, flatter) < ALPHA

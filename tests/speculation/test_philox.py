@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cluster.speculation.philox import philox
+from cluster.speculation.philox import philox, philox_words
 
 # Random123's known answers for philox4x32-10: counter, key, output.
 KNOWN = [
@@ -26,6 +26,7 @@ def key_of(text):
 def test_known_answers(counter, key, output):
     tensors = tuple(torch.tensor([word]) for word in words(counter))
     assert philox(tensors, key_of(key)).tolist() == [words(output)]
+    assert list(philox_words(tuple(words(counter)), key_of(key))) == words(output)
 
 
 @pytest.mark.parametrize(("counter", "key", "output"), KNOWN)

@@ -7,9 +7,15 @@ from torch import Tensor
 from cluster.speculation.law import Law
 from cluster.speculation.messages import DraftBlock, Verdict
 from cluster.speculation.noise import Noise
-from verifier_service.verification import coupled, none
+from verifier_service.verification import block as block_law
+from verifier_service.verification import coupled, none, rejection
 
-_LAWS = {"none": none.verify, "coupled": coupled.verify}
+_LAWS = {
+    "none": none.verify,
+    "coupled": coupled.verify,
+    "rejection": rejection.verify,
+    "block": block_law.verify,
+}
 
 __all__ = ["verify"]
 
