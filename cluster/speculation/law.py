@@ -16,12 +16,17 @@ class Law:
     def __str__(self) -> str:
         return self.name
 
+    def param(self, name: str) -> float | None:
+        """A parameter's value, None if the law was not given it."""
+        return dict(self.params).get(name)
+
 
 NONE = Law("none")
 COUPLED = Law("coupled")
 REJECTION = Law("rejection")
 BLOCK = Law("block")
 
+# What a deployment can serve. Every law that is known, with its parameters: cluster/speculation/catalogue.py.
 STRICT_LAWS: dict[str, Law] = {law.name: law for law in (NONE, COUPLED)}
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from cluster.speculation.distortion import Distortion
 from cluster.speculation.law import Law
 from cluster.speculation.sampling import Sampling
 
@@ -51,11 +52,15 @@ class DraftBlock:
 class Verdict:
     """What one verification emits.
 
-    tokens: the accepted drafts followed by the bonus or correction token; accepted: how many drafts.
+    tokens: the accepted drafts followed by the bonus or correction token; accepted: how many drafts;
+    path: for a tree, the accepted drafts' indices in the block, each the parent of the next; None for a
+    chain, where they are the first; distortion: under a lossy law, one entry for each of tokens.
     """
 
     tokens: tuple[int, ...]
     accepted: int
+    path: tuple[int, ...] | None = None
+    distortion: tuple[Distortion, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

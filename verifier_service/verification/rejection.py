@@ -1,4 +1,4 @@
-"""Speculative sampling: Leviathan et al., arXiv 2211.17192, section 2.3; Chen et al., 2302.01318, algorithm 2.
+"""Speculative sampling: Leviathan et al. (arXiv 2211.17192), section 2.3; Chen et al. (2302.01318).
 
 Each draft x is kept with probability min(1, p(x) / q(x)); the first that is not gives way to a draw from
 (p - q)+, normalised. Exact if every x was drawn from its recorded q and the number of drafts that are
