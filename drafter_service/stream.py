@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import grpc.aio
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 
-from cluster.speculation.messages import DrafterIdentity
+from cluster.drafting.wire import put_proposal
+from cluster.speculation.messages import DraftBlock, DrafterIdentity, SessionSpec
 from cluster.telemetry import context as trace_context
 from cluster.telemetry import names
 from drafter_service.sessions import Session, SessionFault, StreamSessions
@@ -87,7 +88,7 @@ class Stream:
         def done(drafted: Drafted) -> None:
             # A loop that is closed has no stream left to answer.
             with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._answer, plan, span, drafted)
+                self._loop.call_soon_threadsafe(self._answer, plan, session.spec, span, drafted)
 
         self._worker.submit(Work(session, len(session.tokens), plan.block_length, done))
 
@@ -107,30 +108,40 @@ class Stream:
             attributes=attributes,
         )
 
-    def _answer(self, plan: drafting_pb2.Plan, span: Span, drafted: Drafted) -> None:
-        if drafted.error is not None:
-            span.record_exception(drafted.error)
+    def _answer(self, plan: drafting_pb2.Plan, spec: SessionSpec, span: Span, drafted: Drafted) -> None:
+        error = drafted.error
+        if drafted.block is not None:
+            try:
+                block = self._block(plan, spec, drafted.block)
+            except ValueError as misfit:
+                error = misfit
+            else:
+                span.set_attribute(names.DRAFT_TOKENS, len(block.ids))
+                block.draft_time_ns = drafted.elapsed_ns
+                block.traceparent = trace_context.inject(span)
+                self._send(drafting_pb2.DraftResponse(block=block))
+        if error is not None:
+            span.record_exception(error)
             span.set_status(Status(StatusCode.ERROR))
-            self._fault(drafting_pb2.FAULT_CODE_DRAFTER_FAILED, _described(drafted.error), plan)
-        elif drafted.block is not None:
-            tokens = drafted.block.tokens
-            span.set_attribute(names.DRAFT_TOKENS, len(tokens))
-            complete = len(tokens) == plan.block_length
-            reason = drafting_pb2.STOP_REASON_LENGTH if complete else drafting_pb2.STOP_REASON_EXHAUSTED
-            block = drafting_pb2.Block(
-                sequence=plan.sequence,
-                epoch=plan.epoch,
-                plan_id=plan.plan_id,
-                incarnation=self._replica.incarnation,
-                prefix_hash=plan.prefix_hash,
-                ids=tokens,
-                max_q=drafted.block.max_q,
-                stop_reason=reason,
-                draft_time_ns=drafted.elapsed_ns,
-                traceparent=trace_context.inject(span),
-            )
-            self._send(drafting_pb2.DraftResponse(block=block))
+            self._fault(drafting_pb2.FAULT_CODE_DRAFTER_FAILED, _described(error), plan)
         span.end()
+
+    def _block(self, plan: drafting_pb2.Plan, spec: SessionSpec, drafted: DraftBlock) -> drafting_pb2.Block:
+        """The plan's answer. Raises ValueError for a proposal of more entries than were asked for."""
+        complete = len(drafted.tokens) == plan.block_length
+        block = drafting_pb2.Block(
+            sequence=plan.sequence,
+            epoch=plan.epoch,
+            plan_id=plan.plan_id,
+            incarnation=self._replica.incarnation,
+            prefix_hash=plan.prefix_hash,
+            ids=drafted.tokens,
+            max_q=drafted.max_q,
+            stop_reason=drafting_pb2.STOP_REASON_LENGTH if complete else drafting_pb2.STOP_REASON_EXHAUSTED,
+        )
+        if drafted.proposal is not None:
+            put_proposal(block, drafted.proposal, spec.proposal_entries)
+        return block
 
     def _fault(
         self,

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from cluster.speculation.law import STRICT_LAWS, Law
-from cluster.speculation.messages import SessionSpec
+import numpy as np
+import torch
+
+from cluster.speculation.catalogue import LAWS
+from cluster.speculation.law import Law
+from cluster.speculation.messages import SessionSpec, SparseRows
 from cluster.speculation.sampling import Sampling
 from truedraft.v1 import drafting_pb2, inference_pb2
 
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
 
-# Tokens that one Plan may ask for.
+# Tokens that one Plan may ask for, and entries of each of their proposals.
 MAX_BLOCK_LENGTH: Final = 256
+MAX_PROPOSAL_ENTRIES: Final = 256
 
 # A peer that is stopped or cut off without a word is noticed within interval + timeout.
 KEEPALIVE_INTERVAL_MS: Final = 2000
@@ -38,13 +43,23 @@ def open_message(spec: SessionSpec, epoch: int, tokens: list[int]) -> drafting_p
         ),
         law=spec.law.name,
         noise_key=spec.noise_key,
+        proposal_entries=spec.proposal_entries,
     )
 
 
 def session_spec(message: drafting_pb2.Open) -> SessionSpec:
-    """What an Open says. Raises UnsupportedLawError, and ValueError for sampling that is out of range."""
-    if message.law not in STRICT_LAWS:
-        raise UnsupportedLawError(f"unknown law {message.law!r}; known: {', '.join(STRICT_LAWS)}")
+    """What an Open says; of the law only its name, all that matters to a drafter.
+
+    Raises UnsupportedLawError, and ValueError for sampling or entries that are out of range.
+    """
+    if message.law not in LAWS:
+        raise UnsupportedLawError(f"unknown law {message.law!r}; known: {', '.join(LAWS)}")
+    least, most = (1, MAX_PROPOSAL_ENTRIES) if LAWS[message.law].sends_rows else (0, 0)
+    if not least <= message.proposal_entries <= most:
+        raise ValueError(
+            f"under {message.law} a proposal has {least} to {most} entries, "
+            f"{message.proposal_entries} were asked for"
+        )
     given = message.sampling
     fields = {name: getattr(given, name) for name in Sampling.__slots__ if given.HasField(name)}
     return SessionSpec(
@@ -53,4 +68,33 @@ def session_spec(message: drafting_pb2.Open) -> SessionSpec:
         sampling=Sampling(**fields),
         law=Law(message.law),
         noise_key=message.noise_key,
+        proposal_entries=message.proposal_entries,
     )
+
+
+def put_proposal(block: drafting_pb2.Block, proposal: SparseRows, entries: int) -> None:
+    """Adds a proposal to a block, in `entries` places a row however few are used, so that the message's
+    size says nothing of it. Raises ValueError for a proposal that needs more."""
+    rows, width = proposal.ids.shape
+    if width > entries:
+        raise ValueError(f"a proposal of {width} entries where {entries} were asked for")
+    ids = np.zeros((rows, entries), "<u4")
+    probs = np.zeros((rows, entries), "<f4")
+    ids[:, :width] = proposal.ids.cpu().numpy()
+    probs[:, :width] = proposal.probs.cpu().numpy()
+    block.proposal_entries = entries
+    block.proposal_ids = ids.tobytes()
+    block.proposal_probs = probs.tobytes()
+
+
+def take_proposal(block: drafting_pb2.Block) -> SparseRows | None:
+    """A block's proposal, None where it has none. Raises ValueError for one of another size than it says."""
+    rows, entries = len(block.ids), block.proposal_entries
+    sizes = len(block.proposal_ids), len(block.proposal_probs)
+    if sizes != (4 * rows * entries, 4 * rows * entries):
+        raise ValueError(f"a proposal of {sizes[0]} and {sizes[1]} bytes for {rows} times {entries} entries")
+    if not entries:
+        return None
+    ids = np.frombuffer(block.proposal_ids, "<u4").astype(np.int64)
+    probs = np.frombuffer(block.proposal_probs, "<f4").astype(np.float32)
+    return SparseRows(torch.from_numpy(ids).view(rows, entries), torch.from_numpy(probs).view(rows, entries))

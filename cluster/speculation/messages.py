@@ -31,6 +31,10 @@ class SparseRows:
     ids: Tensor
     probs: Tensor
 
+    def first(self, rows: int) -> SparseRows:
+        """The first `rows` distributions."""
+        return SparseRows(self.ids[:rows], self.probs[:rows])
+
 
 @dataclass(frozen=True, slots=True)
 class DraftBlock:
@@ -46,6 +50,16 @@ class DraftBlock:
     max_q: tuple[float, ...] = ()
     parents: tuple[int, ...] | None = None
     proposal: SparseRows | None = None
+
+    def first(self, count: int) -> DraftBlock:
+        """The block of the first `count` drafts, everything about the others left out."""
+        return DraftBlock(
+            tokens=self.tokens[:count],
+            max_q=self.max_q[:count],
+            # A token's parent comes before it.
+            parents=self.parents[:count] if self.parents is not None else None,
+            proposal=self.proposal.first(count) if self.proposal is not None else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +81,9 @@ class Verdict:
 class SessionSpec:
     """What a drafter is told of a request when its session is opened.
 
-    noise_key: derived from the request's seed (`noise.derive_key`), never the seed.
+    noise_key: derived from the request's seed (`noise.derive_key`), never the seed: for Gumbel noise under
+    `coupled`, for drafting alone where the law needs proposals; proposal_entries: of each proposal, 0 where
+    the law needs none.
     """
 
     sequence: int
@@ -75,6 +91,7 @@ class SessionSpec:
     sampling: Sampling
     law: Law
     noise_key: int
+    proposal_entries: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,11 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicSlidingWindowLayer
 
 from cluster.drafting.drafter import DraftingError, DraftJob
+from cluster.speculation.catalogue import LAWS
 from cluster.speculation.messages import DraftBlock, SessionSpec
-from cluster.speculation.noise import GumbelField
-from cluster.speculation.sampling import Sampling, target_probs
+from cluster.speculation.noise import DraftField, GumbelField
+from cluster.speculation.proposal import SparseRow, pack, truncate
+from cluster.speculation.sampling import target_probs
 
 if TYPE_CHECKING:
     # Importing it takes seconds, which a drafter without a model need not spend.
@@ -26,8 +28,7 @@ class _Session:
     """tokens: prompt and committed; cached: the tokens whose keys and values the cache holds, of
     which the first `settled` are known to be committed."""
 
-    sampling: Sampling
-    noise: GumbelField
+    spec: SessionSpec
     tokens: list[int]
     cache: DynamicCache = field(default_factory=DynamicCache)
     cached: list[int] = field(default_factory=list)
@@ -49,11 +50,51 @@ class _Session:
         self.settled = agreed
 
 
+class _Coupled:
+    """Draws with the noise that will decide, at absolute positions."""
+
+    def __init__(self, session: _Session) -> None:
+        self.tokens: list[int] = []
+        self._base = len(session.tokens)
+        self._noise = GumbelField(session.spec.noise_key)
+        self._max_q: list[float] = []
+
+    def next(self, probs: Tensor) -> None:
+        """Draws a token; probs: [V]."""
+        self._max_q.append(float(probs.max()))
+        self.tokens.append(self._noise.winner(self._base + len(self.tokens), probs))
+
+    def block(self) -> DraftBlock:
+        return DraftBlock(tuple(self.tokens), tuple(self._max_q))
+
+
+class _Proposing:
+    """Draws from truncated rows, which it keeps."""
+
+    def __init__(self, session: _Session) -> None:
+        self.tokens: list[int] = []
+        self._noise = DraftField(session.spec.noise_key, len(session.tokens))
+        self._entries = session.spec.proposal_entries
+        self._rows: list[SparseRow] = []
+
+    def next(self, probs: Tensor) -> None:
+        """Draws a token; probs: [V]."""
+        row = truncate(probs, self._entries)
+        self.tokens.append(self._noise.draw(len(self.tokens), row))
+        self._rows.append(row)
+
+    def block(self) -> DraftBlock:
+        max_q = tuple(max(row.probs) for row in self._rows)
+        return DraftBlock(tuple(self.tokens), max_q, proposal=pack(self._rows))
+
+
 class CausalLmDrafter:
     """Draws each token from the model's own distribution after the request's transforms.
 
-    The draw uses Gumbel noise of the session's key at the token's absolute position. Under `coupled`
-    that is the verifier's own, so draft and target agree as often as their distributions let them.
+    Under `coupled` the draw uses Gumbel noise of the session's key at the token's absolute position, the
+    verifier's own, so that draft and target agree as often as their distributions let them. A law that
+    needs proposals gets each token drawn from the truncated row that is sent with it, by noise keyed by
+    the round's base. Either way a repeated job has the same block.
     vocab_size: ids of the tokenizer; a model's padding rows beyond it are never proposed. context:
     positions that the model can see; no token beyond them is computed.
     Raises ValueError for a model whose state cannot be rolled back, such as one with linear attention.
@@ -76,9 +117,7 @@ class CausalLmDrafter:
         self._sessions: dict[int, _Session] = {}
 
     def open(self, spec: SessionSpec) -> None:
-        self._sessions[spec.sequence] = _Session(
-            spec.sampling, GumbelField(spec.noise_key), list(spec.prompt_ids)
-        )
+        self._sessions[spec.sequence] = _Session(spec, list(spec.prompt_ids))
 
     def draft(self, jobs: Sequence[DraftJob]) -> list[DraftBlock]:
         return [self._draft(self._sessions[job.sequence], job) for job in jobs]
@@ -108,15 +147,12 @@ class CausalLmDrafter:
             # On a GPU the look-up itself would end the process.
             raise ValueError(f"token {max(fresh)} is not among the model's {self._embedded}")
         session.settled = len(session.tokens)
-        drafts: list[int] = []
-        max_q: list[float] = []
-        while True:
-            probs = target_probs(self._logits(session, fresh), session.sampling)[0]
-            max_q.append(float(probs.max()))
-            drafts.append(session.noise.winner(len(session.tokens) + len(drafts), probs))
-            if len(drafts) == length:
-                return DraftBlock(tokens=tuple(drafts), max_q=tuple(max_q))
-            fresh = drafts[-1:]
+        proposing = LAWS[session.spec.law.name].sends_rows
+        draw = _Proposing(session) if proposing else _Coupled(session)
+        while len(draw.tokens) < length:
+            draw.next(target_probs(self._logits(session, fresh), session.spec.sampling)[0])
+            fresh = draw.tokens[-1:]
+        return draw.block()
 
     @torch.inference_mode()
     def _logits(self, session: _Session, fresh: list[int]) -> Tensor:

@@ -1,15 +1,19 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from transformers import MistralConfig, MistralForCausalLM, Qwen3NextConfig
 
 from cluster.drafting import DraftingError
 from cluster.drafting.drafter import DraftJob
-from cluster.speculation.law import COUPLED
-from cluster.speculation.messages import DraftBlock
-from cluster.speculation.noise import Noise
+from cluster.speculation.law import BLOCK, COUPLED, REJECTION
+from cluster.speculation.messages import DraftBlock, SparseRows
+from cluster.speculation.noise import DraftField, Noise, Purpose, derive_key
+from cluster.speculation.proposal import truncate, unpack
 from cluster.speculation.sampling import Sampling, target_probs
 from drafter_service.drafters.causal_lm import CausalLmDrafter
 from tests.drafting.helpers import GREEDY, spec
+from tests.speculation.helpers import ALPHA, p_value
 from verifier_service.verification import verify
 
 SEED = 11
@@ -66,6 +70,79 @@ def test_under_coupled_noise_the_target_as_its_own_drafter_is_always_accepted(ll
         logits = llama(torch.tensor([[1, 2, 3, 4, *block.tokens]]), use_cache=False).logits[0, 3:].float()
     verdict = verify(COUPLED, target_probs(logits, WARM), block, Noise(SEED, 4))
     assert verdict.accepted == 6
+
+
+PROPOSING = [REJECTION, BLOCK]
+DRAFT_KEY = derive_key(SEED, Purpose.DRAFT)
+ENTRIES = 8
+
+
+@torch.inference_mode()
+def proposed(model, tokens, length, sampling, entries=ENTRIES):
+    """Draws from truncated rows with a whole forward for each; the tokens and the rows."""
+    text, rows = list(tokens), []
+    for index in range(length):
+        logits = model(torch.tensor([text]), use_cache=False).logits[:, -1].float()
+        rows.append(truncate(target_probs(logits, sampling)[0], entries))
+        text.append(DraftField(DRAFT_KEY, len(tokens)).draw(index, rows[-1]))
+    return tuple(text[len(tokens) :]), rows
+
+
+def opened(model, law, sampling=WARM, text=(3, 1, 4, 1, 5)):
+    drafter = drafter_of(model)
+    key, entries = (KEY, 0) if law == COUPLED else (DRAFT_KEY, ENTRIES)
+    drafter.open(spec(1, text, sampling, key, law, entries))
+    return drafter
+
+
+@pytest.mark.parametrize("law", PROPOSING, ids=str)
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+def test_proposes_the_truncated_row_that_each_token_is_drawn_from(llama, sampling, law):
+    drafter, text, committed = opened(llama, law, sampling), [3, 1, 4, 1, 5], []
+    for accepted, extra in [(4, [9]), (1, [8]), (0, []), (2, [6, 5])]:
+        [block] = drafter.draft([DraftJob(1, tuple(committed), 4)])
+        tokens, rows = proposed(llama, text, 4, sampling)
+        assert block.tokens == tokens
+        for row, reference, statistic in zip(unpack(block, 64), rows, block.max_q, strict=True):
+            assert row.ids == reference.ids
+            assert row.weights == pytest.approx(reference.weights, abs=1e-5)
+            assert statistic == max(row.probs)
+        committed = [*block.tokens[:accepted], *extra]
+        text += committed
+
+
+@pytest.mark.parametrize("law", [COUPLED, *PROPOSING], ids=str)
+def test_a_repeated_job_has_the_same_block_and_a_later_round_noise_of_its_own(llama, law):
+    first, again, shorter = (opened(llama, law).draft([DraftJob(1, (2,), n)])[0] for n in (5, 5, 3))
+    assert first.tokens == again.tokens
+    assert shorter.tokens == first.tokens[:3]
+    if law != COUPLED:
+        assert torch.equal(first.proposal.ids, again.proposal.ids)
+        assert torch.equal(first.proposal.probs, again.proposal.probs)
+    # The same positions, drafted from the same text in a round that began one token later.
+    later = opened(llama, law).draft([DraftJob(1, (2, first.tokens[0]), 4)])[0]
+    assert (later.tokens == first.tokens[1:]) is (law == COUPLED)
+
+
+def recorded_at(temperature, block):
+    """The block with its rows as they would be at another temperature."""
+    probs = block.proposal.probs.double() ** (1.0 / temperature)
+    return replace(block, proposal=SparseRows(block.proposal.ids, (probs / probs.sum(1, True)).float()))
+
+
+def test_tokens_follow_the_rows_that_are_sent_and_no_others(llama):
+    drafter, blocks = drafter_of(llama), []
+    for seed in range(1500):
+        drafter.open(spec(1, [7, 7, 2], WARM, derive_key(seed, Purpose.DRAFT), REJECTION, ENTRIES))
+        blocks += drafter.draft([DraftJob(1, (), 1)])
+
+    def fit(change):
+        """Of the one draft after one text, over all keys, to the row that came with it."""
+        row = unpack(change(blocks[0]), 64)[0]
+        return p_value([row.ids.index(block.tokens[0]) for block in blocks], torch.tensor(row.probs))
+
+    assert fit(lambda block: block) > ALPHA
+    assert fit(lambda block: recorded_at(0.7, block)) < ALPHA
 
 
 def test_another_key_draws_other_tokens(llama):

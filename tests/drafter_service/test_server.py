@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from cluster.drafting.wire import PROTOCOL_VERSION, open_message
+from cluster.drafting.wire import PROTOCOL_VERSION, open_message, take_proposal
 from cluster.speculation.messages import PrefixHash
 from cluster.telemetry import names
 from drafter_service.server import DraftingServer
@@ -140,6 +140,30 @@ async def test_a_block_answers_its_plan(server):
         await verifier.plan([1, 2, 3], [9, 8], plan_id=6, length=2)
         block = await verifier.hear()
         assert tuple(block.ids) == expected([1, 2, 3, 9, 8], 2)
+
+
+async def test_a_proposal_goes_with_its_block_in_as_many_entries_as_were_asked_for(server):
+    async with peer(server) as verifier:
+        await verifier.open([1, 2, 3], law="rejection", proposal_entries=6)
+        await verifier.plan([1, 2, 3], length=3)
+        block = await verifier.hear()
+        assert block.proposal_entries == 6
+        proposal = take_proposal(block)
+        assert proposal.ids.shape == (3, 6)
+        assert tuple(proposal.ids[:, 0].tolist()) == tuple(block.ids)
+        assert proposal.probs[:, :2].tolist() == [[0.75, 0.25]] * 3
+        assert not proposal.probs[:, 2:].any()
+
+
+async def test_a_proposal_wider_than_asked_for_is_a_fault_and_the_stream_goes_on(server):
+    async with peer(server) as verifier:
+        await verifier.open([1, 2, 3], law="block", proposal_entries=1)
+        await verifier.plan([1, 2, 3])
+        fault = await verifier.hear()
+        assert (fault.code, fault.plan_id) == (pb.FAULT_CODE_DRAFTER_FAILED, 1)
+        await verifier.open([1], sequence=5)
+        await verifier.plan([1], sequence=5)
+        assert tuple((await verifier.hear()).ids) == expected([1], 4)
 
 
 async def test_two_streams_may_use_the_same_numbers(server, drafter):

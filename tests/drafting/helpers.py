@@ -6,14 +6,15 @@ import threading
 from cluster.drafting.drafter import DraftJob
 from cluster.speculation.law import COUPLED
 from cluster.speculation.messages import DraftBlock, SessionSpec
+from cluster.speculation.proposal import SparseRow, pack
 from cluster.speculation.sampling import Sampling
 
 GREEDY = Sampling(temperature=0.0)
 VOCAB = 1000
 
 
-def spec(sequence=1, prompt=(1, 2, 3), sampling=GREEDY, noise_key=7):
-    return SessionSpec(sequence, tuple(prompt), sampling, COUPLED, noise_key)
+def spec(sequence=1, prompt=(1, 2, 3), sampling=GREEDY, noise_key=7, law=COUPLED, entries=0):
+    return SessionSpec(sequence, tuple(prompt), sampling, law, noise_key, entries)
 
 
 async def until(condition, seconds=10):
@@ -31,7 +32,8 @@ def expected(tokens, length):
 
 
 class ScriptedDrafter:
-    """Drafts `expected`; fails when a sequence's last token is in `poison`; waits for `gate`."""
+    """Drafts `expected`, with a proposal of two entries if it is asked for any; fails when a sequence's last
+    token is in `poison`; waits for `gate`."""
 
     model = "scripted"
     revision = "r1"
@@ -39,6 +41,7 @@ class ScriptedDrafter:
 
     def __init__(self):
         self.texts = {}
+        self.proposing = set()
         self.calls = []
         self.poison = set()
         self.gate = threading.Event()
@@ -47,6 +50,8 @@ class ScriptedDrafter:
 
     def open(self, spec):
         self.texts[spec.sequence] = list(spec.prompt_ids)
+        if spec.proposal_entries:
+            self.proposing.add(spec.sequence)
 
     def draft(self, jobs):
         self.calls.append(list(jobs))
@@ -59,7 +64,10 @@ class ScriptedDrafter:
         text.extend(job.committed)
         if text[-1] in self.poison:
             raise RuntimeError("poisoned")
-        return DraftBlock(expected(text, job.length), (0.5,) * job.length)
+        tokens, proposal = expected(text, job.length), None
+        if job.sequence in self.proposing:
+            proposal = pack([SparseRow((token, token + VOCAB), (0.75, 0.25)) for token in tokens])
+        return DraftBlock(tokens, (0.5,) * job.length, proposal=proposal)
 
     def close(self, sequence):
         self.texts.pop(sequence, None)

@@ -28,11 +28,22 @@ _OPTIONS = [
     ("grpc.use_local_subchannel_pool", 1),
 ]
 
+# What a peer's end, a broken network and our own leaving read as.
+_BLIND = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+
 _Call = grpc.aio.StreamStreamCall[drafting_pb2.DraftRequest, drafting_pb2.DraftResponse]
 
 
 class ConnectionLostError(Exception):
-    """The stream is over or could not be had; another may follow."""
+    """The stream is over or could not be had; another may follow.
+
+    blind: came about without regard to what was drafted. A message that is too large or cannot be read,
+    and whatever else ends a stream from its far end, may depend on it.
+    """
+
+    def __init__(self, detail: str, blind: bool = True) -> None:
+        super().__init__(detail)
+        self.blind = blind
 
 
 class RefusedError(Exception):
@@ -71,8 +82,10 @@ class Connection:
             while True:
                 with _translated():
                     response = await self._call.read()
-                if not isinstance(response, drafting_pb2.DraftResponse):
+                if response is grpc.aio.EOF:  # type: ignore[attr-defined] # the stubs lack it
                     raise ConnectionLostError("the drafter ended the stream")
+                if not isinstance(response, drafting_pb2.DraftResponse):
+                    raise ConnectionLostError("a response could not be read", blind=False)
                 receive(response)
         finally:
             writer.cancel()
@@ -137,7 +150,8 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except grpc.aio.AioRpcError as error:
-        raise ConnectionLostError(f"{error.code().name}: {error.details()}") from error
+        blind = error.code() in _BLIND
+        raise ConnectionLostError(f"{error.code().name}: {error.details()}", blind) from error
     except (asyncio.InvalidStateError, grpc.aio.UsageError, grpc.aio.InternalError) as error:
         raise ConnectionLostError(str(error)) from error
     except asyncio.CancelledError:

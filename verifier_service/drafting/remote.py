@@ -137,7 +137,8 @@ class RemoteDrafting:
         if sequence.stream != connection.number:
             self._send_open(connection, sequence)
         if sequence.refused:
-            self._answer(sequence, ticket, Fallback.DRAFTER_FAULT, sequence.refused)
+            # Long before anything was drafted.
+            self._answer(sequence, ticket, Fallback.NO_DRAFTER, sequence.refused)
         else:
             connection.send(drafting_pb2.DraftRequest(plan=sequence.plan(ticket)))
 
@@ -191,7 +192,9 @@ class RemoteDrafting:
         elif ticket is None or fault.plan_id != ticket.plan_id:
             return
         if ticket is not None:
-            self._answer(sequence, ticket, Fallback.DRAFTER_FAULT, fault.detail)
+            unserved = fault.code == drafting_pb2.FAULT_CODE_UNSUPPORTED_LAW
+            fallback = Fallback.NO_DRAFTER if unserved else Fallback.DRAFTER_FAULT
+            self._answer(sequence, ticket, fallback, fault.detail)
 
     def _answer(
         self,
@@ -258,15 +261,18 @@ class RemoteDrafting:
             self._connections = connection.number
             self._connection, self.state = connection, "connected"
             _log.info("drafting by %s", connection.drafter)
+            fallback, detail = Fallback.STREAM_RESET, "the stream to the drafter broke"
             try:
                 await connection.run(self._receive)
+            except Exception as error:
+                if not (isinstance(error, ConnectionLostError) and error.blind):
+                    fallback, detail = Fallback.DRAFTER_FAULT, f"the stream to the drafter failed: {error}"
+                raise
             finally:
-                self._lost()
+                self._lost(fallback, detail)
 
-    def _lost(self) -> None:
+    def _lost(self, fallback: Fallback, detail: str) -> None:
         for sequence in self._sequences.values():
             if sequence.ticket is not None:
-                self._answer(
-                    sequence, sequence.ticket, Fallback.STREAM_RESET, "the stream to the drafter broke"
-                )
+                self._answer(sequence, sequence.ticket, fallback, detail)
         self._connection = None

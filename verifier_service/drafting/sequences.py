@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from cluster.drafting.wire import open_message
+from cluster.drafting.wire import open_message, take_proposal
 from cluster.speculation.messages import DraftBlock, SessionSpec
 from truedraft.v1 import drafting_pb2
+from verifier_service.drafting.checking import fault_of
 from verifier_service.drafting.port import DraftTicket
 
 
@@ -81,13 +82,14 @@ def mismatch(block: drafting_pb2.Block, sequence: Sequence, incarnation: int) ->
 
 def checked(block: drafting_pb2.Block, length: int, vocab_size: int) -> DraftBlock:
     """The block's content. Raises ValueError saying what is wrong with it."""
-    if len(block.ids) > length:
-        raise ValueError(f"{len(block.ids)} tokens where at most {length} were asked for")
-    if max(block.ids, default=0) >= vocab_size:
-        raise ValueError(f"token {max(block.ids)} is outside the vocabulary of {vocab_size}")
-    if len(block.max_q) != len(block.ids):
-        raise ValueError(f"{len(block.max_q)} statistics for {len(block.ids)} tokens")
     # Sums in single precision may end a little above 1.
     if not all(math.isfinite(q) and 0.0 <= q <= 1.001 for q in block.max_q):
         raise ValueError("a statistic is no probability")
-    return DraftBlock(tokens=tuple(block.ids), max_q=tuple(min(q, 1.0) for q in block.max_q))
+    content = DraftBlock(
+        tokens=tuple(block.ids),
+        max_q=tuple(min(q, 1.0) for q in block.max_q),
+        proposal=take_proposal(block),
+    )
+    if fault := fault_of(content, length, vocab_size):
+        raise ValueError(fault)
+    return content

@@ -93,20 +93,22 @@ class Welcome(_message.Message):
     def __init__(self, protocol_version: _Optional[int] = ..., drafter_model: _Optional[str] = ..., drafter_revision: _Optional[str] = ..., drafter_kind: _Optional[str] = ..., drafter_replica: _Optional[str] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class Open(_message.Message):
-    __slots__ = ("sequence", "epoch", "prompt_ids", "sampling", "law", "noise_key")
+    __slots__ = ("sequence", "epoch", "prompt_ids", "sampling", "law", "noise_key", "proposal_entries")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     PROMPT_IDS_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     LAW_FIELD_NUMBER: _ClassVar[int]
     NOISE_KEY_FIELD_NUMBER: _ClassVar[int]
+    PROPOSAL_ENTRIES_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     epoch: int
     prompt_ids: _containers.RepeatedScalarFieldContainer[int]
     sampling: _inference_pb2.Sampling
     law: str
     noise_key: int
-    def __init__(self, sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., prompt_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_inference_pb2.Sampling, _Mapping]] = ..., law: _Optional[str] = ..., noise_key: _Optional[int] = ...) -> None: ...
+    proposal_entries: int
+    def __init__(self, sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., prompt_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_inference_pb2.Sampling, _Mapping]] = ..., law: _Optional[str] = ..., noise_key: _Optional[int] = ..., proposal_entries: _Optional[int] = ...) -> None: ...
 
 class Plan(_message.Message):
     __slots__ = ("sequence", "epoch", "plan_id", "base_committed_len", "committed_ids", "prefix_hash", "block_length", "traceparent")
@@ -129,7 +131,7 @@ class Plan(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., plan_id: _Optional[int] = ..., base_committed_len: _Optional[int] = ..., committed_ids: _Optional[_Iterable[int]] = ..., prefix_hash: _Optional[bytes] = ..., block_length: _Optional[int] = ..., traceparent: _Optional[str] = ...) -> None: ...
 
 class Block(_message.Message):
-    __slots__ = ("sequence", "epoch", "plan_id", "incarnation", "prefix_hash", "ids", "max_q", "stop_reason", "draft_time_ns", "traceparent")
+    __slots__ = ("sequence", "epoch", "plan_id", "incarnation", "prefix_hash", "ids", "max_q", "stop_reason", "draft_time_ns", "traceparent", "proposal_entries", "proposal_ids", "proposal_probs")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     PLAN_ID_FIELD_NUMBER: _ClassVar[int]
@@ -140,6 +142,9 @@ class Block(_message.Message):
     STOP_REASON_FIELD_NUMBER: _ClassVar[int]
     DRAFT_TIME_NS_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    PROPOSAL_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    PROPOSAL_IDS_FIELD_NUMBER: _ClassVar[int]
+    PROPOSAL_PROBS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     epoch: int
     plan_id: int
@@ -150,7 +155,10 @@ class Block(_message.Message):
     stop_reason: StopReason
     draft_time_ns: int
     traceparent: str
-    def __init__(self, sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., plan_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., prefix_hash: _Optional[bytes] = ..., ids: _Optional[_Iterable[int]] = ..., max_q: _Optional[_Iterable[float]] = ..., stop_reason: _Optional[_Union[StopReason, str]] = ..., draft_time_ns: _Optional[int] = ..., traceparent: _Optional[str] = ...) -> None: ...
+    proposal_entries: int
+    proposal_ids: bytes
+    proposal_probs: bytes
+    def __init__(self, sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., plan_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., prefix_hash: _Optional[bytes] = ..., ids: _Optional[_Iterable[int]] = ..., max_q: _Optional[_Iterable[float]] = ..., stop_reason: _Optional[_Union[StopReason, str]] = ..., draft_time_ns: _Optional[int] = ..., traceparent: _Optional[str] = ..., proposal_entries: _Optional[int] = ..., proposal_ids: _Optional[bytes] = ..., proposal_probs: _Optional[bytes] = ...) -> None: ...
 
 class Close(_message.Message):
     __slots__ = ("sequence", "epoch", "reason")

@@ -7,8 +7,9 @@ import grpc.aio
 import pytest
 from opentelemetry.trace import NoOpTracer
 
-from cluster.drafting.wire import PROTOCOL_VERSION
+from cluster.drafting.wire import PROTOCOL_VERSION, put_proposal
 from cluster.speculation.messages import PrefixHash
+from cluster.speculation.proposal import SparseRow, pack, unpack
 from drafter_service.server import DraftingServer
 from tests.drafting.helpers import VOCAB, ScriptedDrafter, expected, spec
 from truedraft.v1 import drafting_pb2 as pb
@@ -246,6 +247,53 @@ async def test_a_malformed_block_is_an_invalid_block(change):
             verifier.ask()
             reply = await verifier.reply()
             assert (reply.block, reply.fallback) == (None, Fallback.INVALID_BLOCK)
+
+
+def with_proposal(block, rows, entries=4):
+    put_proposal(block, pack(rows), entries)
+    return block
+
+
+ROWS = [SparseRow((1, 9), (0.25, 0.5)), SparseRow((2,), (1.0,))]
+
+
+async def test_a_proposal_arrives_with_its_block():
+    async with misbehaving(lambda plan, opened: [with_proposal(good(plan), ROWS)]) as address:
+        async with side(address) as verifier:
+            verifier.open()
+            verifier.ask()
+            block = (await verifier.reply()).block
+            assert unpack(block, VOCAB) == ROWS
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [SparseRow((8, 9), (0.5, 0.5)), ROWS[1]],
+        [SparseRow((1, VOCAB), (0.5, 0.5)), ROWS[1]],
+        [SparseRow((1, 9), (0.5, float("nan"))), ROWS[1]],
+        [SparseRow((1, 1), (0.5, 0.5)), ROWS[1]],
+    ],
+    ids=["its token has no probability", "beyond the vocabulary", "no number", "an id twice"],
+)
+async def test_a_proposal_that_cannot_have_given_its_block_is_an_invalid_block(rows):
+    async with misbehaving(lambda plan, opened: [with_proposal(good(plan), rows)]) as address:
+        async with side(address) as verifier:
+            verifier.open()
+            verifier.ask()
+            assert (await verifier.reply()).fallback is Fallback.INVALID_BLOCK
+
+
+async def test_a_proposal_that_was_cut_on_its_way_is_an_invalid_block():
+    def cut(plan, opened):
+        block = with_proposal(good(plan), ROWS)
+        block.proposal_probs = block.proposal_probs[:-4]
+        return [block]
+
+    async with misbehaving(cut) as address, side(address) as verifier:
+        verifier.open()
+        verifier.ask()
+        assert (await verifier.reply()).fallback is Fallback.INVALID_BLOCK
 
 
 async def test_a_duplicate_block_is_used_once():

@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import logging
 
+import grpc
 import grpc.aio
+import pytest
 
 from cluster.drafting.wire import KEEPALIVE_INTERVAL_MS, KEEPALIVE_TIMEOUT_MS, PROTOCOL_VERSION
 from cluster.speculation.messages import PrefixHash
@@ -87,14 +89,18 @@ async def test_a_session_that_stays_lost_is_a_fault_and_not_a_loop():
 
 
 async def test_a_sequence_that_the_drafter_cannot_serve_is_not_asked_for_again():
-    for code in (pb.FAULT_CODE_UNSUPPORTED_LAW, pb.FAULT_CODE_INVALID_MESSAGE):
+    for code, first in (
+        (pb.FAULT_CODE_UNSUPPORTED_LAW, Fallback.NO_DRAFTER),
+        (pb.FAULT_CODE_INVALID_MESSAGE, Fallback.DRAFTER_FAULT),
+    ):
         drafter = Faulting(code)
         async with serving(drafter) as address, side(address) as verifier:
             verifier.open()
-            for _ in range(3):
+            # From then on nothing is drafted that could be lost.
+            for expected_fallback in (first, Fallback.NO_DRAFTER, Fallback.NO_DRAFTER):
                 verifier.ask()
                 reply = await verifier.reply()
-                assert (reply.fallback, reply.detail) == (Fallback.DRAFTER_FAULT, "told so")
+                assert (reply.fallback, reply.detail) == (expected_fallback, "told so")
             assert len(drafter.plans_and_opens()) == 2
             verifier.open(2)
             verifier.ask(2)
@@ -110,6 +116,61 @@ async def test_a_fault_of_the_stream_resets_it():
         await until(lambda: drafter.streams == 2 and verifier.remote.state == "connected")
         verifier.ask()
         assert (await verifier.reply()).block.tokens == (1,)
+
+
+class Unreadable(drafting_pb2_grpc.DraftingServiceServicer):
+    """Answers a plan with bytes that are no message, with more than a message may hold, or not at all."""
+
+    def __init__(self, answer):
+        self._answer = answer
+
+    async def Draft(self, requests, context):  # noqa: N802 - the wire's name
+        async for request in requests:
+            if request.WhichOneof("message") == "hello":
+                welcome = pb.Welcome(protocol_version=PROTOCOL_VERSION, incarnation=5)
+                yield pb.DraftResponse(welcome=welcome).SerializeToString()
+            elif request.WhichOneof("message") == "plan":
+                if isinstance(self._answer, bytes):
+                    yield self._answer
+                elif self._answer is not None:
+                    await context.abort(self._answer, "over")
+                else:
+                    return
+
+
+@contextlib.asynccontextmanager
+async def serving_bytes(servicer):
+    """Like `serving`, with responses that are bytes already."""
+    handler = grpc.stream_stream_rpc_method_handler(
+        servicer.Draft, request_deserializer=pb.DraftRequest.FromString, response_serializer=None
+    )
+    made = grpc.aio.server()
+    service = "truedraft.v1.DraftingService"
+    made.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {"Draft": handler}),))
+    port = made.add_insecure_port("127.0.0.1:0")
+    await made.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await made.stop(0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "fallback"),
+    [
+        (b"\xff\xff no message", Fallback.DRAFTER_FAULT),
+        (b"\x12" + bytes(5 * 2**20), Fallback.DRAFTER_FAULT),
+        (grpc.StatusCode.INTERNAL, Fallback.DRAFTER_FAULT),
+        (grpc.StatusCode.UNAVAILABLE, Fallback.STREAM_RESET),
+        (None, Fallback.STREAM_RESET),
+    ],
+    ids=["not a message", "too large", "internal", "unavailable", "ended"],
+)
+async def test_a_stream_that_ends_over_what_it_said_is_no_mere_reset(answer, fallback):
+    async with serving_bytes(Unreadable(answer)) as address, side(address) as verifier:
+        verifier.open()
+        verifier.ask()
+        assert (await verifier.reply()).fallback is fallback
 
 
 async def test_a_slow_drafter_holds_up_nobody_and_a_newer_ticket_replaces_the_older():
