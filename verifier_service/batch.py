@@ -11,14 +11,15 @@ from verifier_service.engine import Engine
 
 @dataclass(slots=True)
 class Answer:
-    """What became of a request; finished is None until it is whole."""
+    """What became of a request; finished is None until it is whole, failure why it never will be."""
 
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
     finished: Finished | None = None
+    failure: str | None = None
 
     def take(self, event: GenerationEvent) -> None:
-        """Adds an event. Raises RuntimeError for one that says the request failed."""
+        """Adds an event."""
         match event:
             case Committed(text, token_ids):
                 self.text += text
@@ -26,7 +27,7 @@ class Answer:
             case Finished():
                 self.finished = event
             case _:
-                raise RuntimeError(event.detail)
+                self.failure = event.detail
 
 
 def answer_all(engine: Engine, requests: Sequence[GenerationRequest]) -> list[Answer]:
@@ -38,5 +39,8 @@ def answer_all(engine: Engine, requests: Sequence[GenerationRequest]) -> list[An
     for request, answer in zip(requests, answers, strict=True):
         engine.submit(request, answer.take)
     while any(answer.finished is None for answer in answers):
+        for answer in answers:
+            if answer.failure is not None:
+                raise RuntimeError(answer.failure)
         engine.step()
     return answers

@@ -20,8 +20,9 @@ from cluster.checkpoints.registry import Checkpoint, resolve
 from cluster.scheduling import FixedPlanner
 from cluster.speculation.provenance import Numerics
 from verifier_service.drafting.port import DraftingPort
-from verifier_service.engine import Engine, Limits
+from verifier_service.engine import Engine
 from verifier_service.invariance import rows_are_invariant
+from verifier_service.limits import Limits
 from verifier_service.spec import VerifierSpec
 from verifier_service.target import TargetModel
 
@@ -72,6 +73,8 @@ def build_engine(
         kv_tokens=spec.kv_tokens,
         step_rows=spec.step_rows,
         draft_deadline=spec.draft_deadline_s,
+        draft_patience=spec.draft_patience_s,
+        proposal_entries=spec.proposal_entries,
     )
     return Engine(
         target=loaded.model,

@@ -6,15 +6,13 @@ import logging
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass, replace
 
 from opentelemetry.trace import Tracer
 from transformers import PreTrainedTokenizerBase
 
 from cluster.scheduling import Planner
-from cluster.speculation.law import COUPLED
-from cluster.speculation.messages import DraftBlock, SessionSpec, Verdict
-from cluster.speculation.noise import Noise, Purpose, derive_key
+from cluster.speculation.messages import Verdict
+from cluster.speculation.noise import Noise
 from cluster.speculation.provenance import Numerics
 from cluster.speculation.request import (
     Committed,
@@ -27,9 +25,11 @@ from cluster.speculation.request import (
 )
 from cluster.speculation.sampling import target_probs
 from cluster.telemetry.sequence import SequenceTrace
-from verifier_service.attention import TILE
-from verifier_service.drafting.port import DraftingPort, DraftReply, DraftTicket, Fallback
+from verifier_service.composing import compose
+from verifier_service.drafting.port import DraftingPort, DraftReply
 from verifier_service.kv_cache import SequenceCache
+from verifier_service.limits import Limits, Load
+from verifier_service.rounds import Rounds
 from verifier_service.sequence import Phase, Sequence, Sink
 from verifier_service.target import Rows, TargetModel
 from verifier_service.text import TextStream
@@ -38,45 +38,6 @@ from verifier_service.verification import verify
 log = logging.getLogger(__name__)
 
 _SHUTTING_DOWN = "the verifier is shutting down"
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """max_active: sequences in the batch; max_queued: sequences waiting; kv_tokens: tokens of cache;
-    step_rows: rows of one forward; draft_deadline, gather: seconds to wait for a block, and for the
-    blocks of others once one sequence is ready.
-    """
-
-    max_active: int = 16
-    max_queued: int = 256
-    kv_tokens: int = 65536
-    step_rows: int = 512
-    draft_deadline: float = 2.0
-    gather: float = 0.005
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """A snapshot for status and tests."""
-
-    active: int
-    queued: int
-    kv_tokens: int
-
-
-class _BlockFrontier:
-    """Lets admission see a block one position at a time, and never its tokens."""
-
-    def __init__(self, max_q: tuple[float, ...]) -> None:
-        self._max_q = max_q
-        self._admitted = 0
-
-    @property
-    def next_max_q(self) -> float | None:
-        return self._max_q[self._admitted] if self._admitted < len(self._max_q) else None
-
-    def admit(self) -> None:
-        self._admitted += 1
 
 
 class Engine:
@@ -101,7 +62,7 @@ class Engine:
         self._stop_ids = stop_ids
         self._numerics = numerics
         self._planner = planner
-        self._drafting = drafting
+        self._rounds = Rounds(planner, drafting, target.vocab_size, limits)
         self._limits = limits
         self._tracer = tracer
         self._replica = replica
@@ -113,9 +74,8 @@ class Engine:
         self._queued: deque[Sequence] = deque()
         self._active: dict[int, Sequence] = {}
         self._kv_reserved = 0
-        self._events: list[tuple[Sink, GenerationEvent]] = []
+        self._events: list[tuple[Sequence, GenerationEvent]] = []
         self._numbers = 0
-        self._plans = 0
         if drafting is not None:
             drafting.connect(self.deliver)
 
@@ -131,7 +91,8 @@ class Engine:
                 text = TextStream(self._tokenizer, request.stop)
                 trace = SequenceTrace(self._tracer, request.traceparent)
                 trace.queued()
-                self._submitted.append(Sequence(self._numbers, request, sink, text, trace))
+                sequence = Sequence(self._numbers, request, sink, text, trace, self._numerics)
+                self._submitted.append(sequence)
                 self._lock.notify()
         if stopping:
             sink(Failed(_SHUTTING_DOWN))
@@ -174,7 +135,7 @@ class Engine:
         """One round of whatever is ready; waits for the next event if nothing is."""
         self._take_in()
         self._gather()
-        batch = self._compose()
+        batch = compose(self._active.values(), self._planner, self._limits.step_rows)
         if batch:
             try:
                 self._forward(batch)
@@ -187,14 +148,20 @@ class Engine:
         # First the drafters, then the clients: what the latter cost hides behind the drafting.
         for sequence in list(self._active.values()):
             if sequence.phase is Phase.IDLE:
-                self._begin_round(sequence)
+                self._rounds.begin(sequence)
         self._tell()
 
     def _tell(self) -> None:
         """Hands out the events of the step."""
         events, self._events = self._events, []
-        for sink, event in events:
-            sink(event)
+        for sequence, event in events:
+            try:
+                sequence.sink(event)
+            except Exception:
+                # Whoever listened is gone; the other requests are not.
+                log.exception("an event of request %s was not taken", sequence.request.request_id)
+                sequence.trace.ended("failed", "its events were not taken")
+                self._release(sequence, "failed")
 
     def _take_in(self) -> None:
         """Handles what other threads left: cancels, replies, new requests; admits those that fit."""
@@ -229,60 +196,10 @@ class Engine:
         self._active[sequence.number] = sequence
         sequence.trace.admitted()
         sequence.trace.prefill_began()
-        if self._drafting is not None and sequence.request.law == COUPLED:
-            request = sequence.request
-            key = derive_key(request.seed, Purpose.GUMBEL)
-            self._drafting.open(
-                SessionSpec(sequence.number, request.prompt_ids, request.sampling, request.law, key)
-            )
-
-    def _begin_round(self, sequence: Sequence) -> None:
-        """Plans the round and asks for its block, or makes the sequence ready without one."""
-        drafting = self._drafting if sequence.request.law == COUPLED else None
-        plan = self._planner.plan(sequence.history()) if drafting is not None else None
-        length = plan.length if plan is not None else 0
-        sequence.block = DraftBlock()
-        sequence.planned = length
-        sequence.trace.round_began(sequence.tally.rounds, len(sequence.tokens), length)
-        if drafting is None or length == 0:
-            sequence.phase = Phase.READY
-            return
-        self._plans += 1
-        sequence.plan_id = self._plans
-        sequence.deadline = time.monotonic() + self._limits.draft_deadline
-        sequence.phase = Phase.DRAFTING
-        drafting.request(
-            DraftTicket(
-                sequence=sequence.number,
-                plan_id=sequence.plan_id,
-                committed=sequence.untold(),
-                base=len(sequence.tokens),
-                prefix_hash=sequence.prefix.digest(),
-                length=length,
-                traceparent=sequence.trace.draft_began(),
-            )
-        )
+        self._rounds.open(sequence)
 
     def _receive(self, reply: DraftReply) -> None:
-        sequence = self._active.get(reply.sequence)
-        # A reply to an earlier plan comes too late: its round went on without it.
-        if sequence is not None and sequence.phase is Phase.DRAFTING and sequence.plan_id == reply.plan_id:
-            reply = self._checked(reply, sequence.planned)
-            sequence.receive(reply)
-            drafted = len(sequence.block.tokens)
-            sequence.trace.draft_ended(drafted, reply.drafter, reply.fallback, reply.detail)
-
-    def _checked(self, reply: DraftReply, length: int) -> DraftReply:
-        """The reply, as a fallback if its block could fail the forward of the whole batch."""
-        if reply.block is None:
-            return reply
-        tokens = reply.block.tokens
-        if len(tokens) == len(reply.block.max_q) <= length and all(
-            0 <= token < self._target.vocab_size for token in tokens
-        ):
-            return reply
-        detail = f"a block that does not fit its plan of {length} tokens, or the vocabulary"
-        return replace(reply, block=None, fallback=Fallback.INVALID_BLOCK, detail=detail)
+        self._rounds.receive(self._active.get(reply.sequence), reply)
 
     def _gather(self) -> None:
         """Waits until a sequence can go on: at most until a deadline, and only `gather` seconds more
@@ -291,11 +208,7 @@ class Engine:
         while True:
             now = time.monotonic()
             waiting = [s for s in self._active.values() if s.phase is Phase.DRAFTING]
-            for sequence in waiting:
-                if sequence.deadline <= now:
-                    self._receive(
-                        DraftReply(sequence.number, sequence.plan_id, None, fallback=Fallback.DEADLINE)
-                    )
+            self._rounds.give_up(waiting, now)
             waiting = [s for s in waiting if s.phase is Phase.DRAFTING]
             able = len(self._active) > len(waiting)
             if able and patience is None:
@@ -313,36 +226,6 @@ class Engine:
             for reply in replies:
                 self._receive(reply)
 
-    def _compose(self) -> list[tuple[Sequence, Rows]]:
-        """Who takes part in this step, with which rows: blocks first, then prompts in what is left."""
-        ready = [s for s in self._active.values() if s.phase is Phase.READY]
-        budget = max(0, self._limits.step_rows - len(ready))
-        admitted = self._planner.admit([_BlockFrontier(s.block.max_q) for s in ready], budget)
-        batch = []
-        for sequence, rows in zip(ready, admitted, strict=True):
-            tokens = [sequence.tokens[-1], *sequence.block.tokens[:rows]]
-            batch.append((sequence, self._rows(sequence, tokens, len(sequence.tokens) - 1, len(tokens))))
-            budget -= rows
-        for sequence in self._active.values():
-            if sequence.phase is Phase.PREFILL and budget > 0:
-                start = sequence.cache.length if sequence.cache is not None else 0
-                end = min(sequence.prompt, start + max(budget, TILE))
-                if end < sequence.prompt:
-                    end -= end % TILE
-                rows = end - start
-                batch.append(
-                    (
-                        sequence,
-                        self._rows(sequence, sequence.tokens[start:end], start, int(end == sequence.prompt)),
-                    )
-                )
-                budget -= rows
-        return batch
-
-    def _rows(self, sequence: Sequence, tokens: list[int], start: int, wanted: int) -> Rows:
-        assert sequence.cache is not None
-        return Rows(sequence.cache, tokens, start, sequence.prompt, wanted)
-
     def _forward(self, batch: list[tuple[Sequence, Rows]]) -> None:
         deciding = [sequence for sequence, rows in batch if rows.wanted]
         total = sum(len(rows.tokens) for _, rows in batch)
@@ -355,48 +238,46 @@ class Engine:
             if sequence.phase is Phase.PREFILL and rows.wanted:
                 # The prompt's last row decides the first token: a round that comes without a forward.
                 sequence.trace.prefill_ended(sequence.prompt)
-                sequence.trace.round_began(0, sequence.prompt, 0)
+                sequence.begin(0)
                 sequence.trace.verify_began(len(deciding), total)
             if rows.wanted:
-                block = DraftBlock(tokens=tuple(rows.tokens[1 - rows.wanted :]) if rows.wanted > 1 else ())
                 request = sequence.request
                 noise = Noise(request.seed, len(sequence.tokens))
                 probs = target_probs(rows_logits, request.sampling)
-                self._commit(sequence, verify(request.law, probs, block, noise), len(block.tokens))
+                self._commit(sequence, verify(request.law, probs, sequence.block, noise))
 
-    def _commit(self, sequence: Sequence, verdict: Verdict, drafted: int) -> None:
+    def _commit(self, sequence: Sequence, verdict: Verdict) -> None:
         before = len(sequence.tally.origins)
-        reason = sequence.commit(verdict, drafted, self._stop_ids)
+        reason = sequence.commit(verdict, self._stop_ids)
         assert sequence.cache is not None
         sequence.cache.length = len(sequence.tokens) - 1
         # What is left after discards; a stop string may even reach back into earlier rounds.
         emitted = max(0, len(sequence.tally.origins) - before)
         accepted = min(verdict.accepted, emitted)
         sequence.trace.verify_ended(accepted, emitted)
-        sequence.trace.round_ended(str(sequence.request.law), drafted, accepted, emitted)
+        sequence.trace.round_ended(str(sequence.request.law), len(sequence.block.tokens), accepted, emitted)
         text, tokens = sequence.text.release(final=reason is not None)
         if text or tokens:
-            self._events.append((sequence.sink, Committed(text, tokens)))
+            self._events.append((sequence, Committed(text, tokens)))
         if reason is None:
             sequence.phase = Phase.IDLE
         else:
             self._finish(sequence, reason)
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
-        provenance = sequence.provenance(self._numerics, self._replica)
+        provenance = sequence.provenance(self._replica)
         sequence.trace.ended("finished", reason)
         self._release(sequence, reason)
         finished = Finished(reason, sequence.prompt, provenance.emitted_tokens, provenance)
-        self._events.append((sequence.sink, finished))
+        self._events.append((sequence, finished))
 
     def _fail(self, sequence: Sequence, detail: str) -> None:
         sequence.trace.ended("failed", detail)
         self._release(sequence, "failed")
-        self._events.append((sequence.sink, Failed(detail)))
+        self._events.append((sequence, Failed(detail)))
 
     def _release(self, sequence: Sequence, reason: str) -> None:
         if self._active.pop(sequence.number, None) is not None:
             self._kv_reserved -= self._kv_needed(sequence)
             sequence.cache = None
-            if self._drafting is not None and sequence.request.law == COUPLED:
-                self._drafting.close(sequence.number, reason)
+            self._rounds.close(sequence, reason)

@@ -1,20 +1,19 @@
-"""One request inside the engine: its tokens, its place in a round, and what its rounds amounted to."""
+"""One request inside the engine: its tokens and its place in a round."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from cluster.scheduling import History
-from cluster.speculation.law import Claim
-from cluster.speculation.messages import DraftBlock, DrafterIdentity, PrefixHash, Verdict
+from cluster.speculation.messages import DraftBlock, PrefixHash, Verdict
 from cluster.speculation.provenance import Numerics, Provenance
 from cluster.speculation.request import FinishReason, GenerationEvent, GenerationRequest
 from cluster.telemetry.sequence import SequenceTrace
 from verifier_service.drafting.port import DraftReply, Fallback
 from verifier_service.kv_cache import SequenceCache
+from verifier_service.tally import Origin, Tally
 from verifier_service.text import TextStream
 
 Sink = Callable[[GenerationEvent], None]
@@ -32,33 +31,17 @@ class Phase(Enum):
     READY = auto()
 
 
-class Origin(Enum):
-    """How an emitted token came about."""
-
-    ACCEPTED = auto()
-    CORRECTION = auto()
-    BONUS = auto()
-
-
-@dataclass(slots=True)
-class Tally:
-    """Counts over a request's rounds; the origins are of the tokens that remain after discards."""
-
-    rounds: int = 0
-    drafted: int = 0
-    history_drafted: list[int] = field(default_factory=list)
-    history_accepted: list[int] = field(default_factory=list)
-    origins: list[Origin] = field(default_factory=list)
-    fallbacks: Counter[Fallback] = field(default_factory=Counter)
-    drafters: dict[DrafterIdentity, None] = field(default_factory=dict)
-    details: dict[str, None] = field(default_factory=dict)
-
-
 class Sequence:
     """Owned by the engine's thread. `tokens` are prompt and output; the cache holds all but the last."""
 
     def __init__(
-        self, number: int, request: GenerationRequest, sink: Sink, text: TextStream, trace: SequenceTrace
+        self,
+        number: int,
+        request: GenerationRequest,
+        sink: Sink,
+        text: TextStream,
+        trace: SequenceTrace,
+        numerics: Numerics,
     ) -> None:
         self.number = number
         self.request = request
@@ -70,12 +53,15 @@ class Sequence:
         self.prompt = len(request.prompt_ids)
         self.prefix = PrefixHash(request.prompt_ids)
         self.cache: SequenceCache | None = None
-        self.tally = Tally()
+        self.numerics = numerics
+        self.tally = Tally(request.law, numerics.row_invariant)
         self.told = self.prompt
         self.plan_id = 0
         self.planned = 0
         self.deadline = 0.0
         self.block = DraftBlock()
+        # Why there is no block, where one was asked for.
+        self.lost: Fallback | None = None
 
     @property
     def emitted(self) -> int:
@@ -95,55 +81,48 @@ class Sequence:
         self.told = len(self.tokens)
         return tokens
 
+    def begin(self, planned: int) -> None:
+        """A round that asks for `planned` drafts."""
+        self.block, self.lost, self.planned = DraftBlock(), None, planned
+        self.trace.round_began(self.tally.rounds, len(self.tokens), planned)
+
     def receive(self, reply: DraftReply) -> None:
         """Takes the round's block, or the reason why there is none."""
         if reply.block is not None:
             self.block = reply.block
-            if reply.drafter is not None and reply.block.tokens:
-                self.tally.drafters.setdefault(reply.drafter)
-        if reply.fallback is not None:
-            self.tally.fallbacks[reply.fallback] += 1
-            if reply.detail:
-                self.tally.details.setdefault(reply.detail)
+        self.lost = reply.fallback
+        self.tally.replied(reply)
         self.phase = Phase.READY
 
-    def commit(self, verdict: Verdict, drafted: int, stop_ids: frozenset[int]) -> FinishReason | None:
+    def commit(self, verdict: Verdict, stop_ids: frozenset[int]) -> FinishReason | None:
         """Adds a round's tokens, discards what follows the answer's end, and says whether it ended."""
         tally = self.tally
-        tally.rounds += 1
-        tally.drafted += drafted
-        tally.history_drafted.append(drafted)
-        tally.history_accepted.append(verdict.accepted)
-        reason = None
+        tally.decided(self.block, verdict, self.lost)
         for index, token in enumerate(verdict.tokens):
+            tally.distortion.extend(verdict.distortion[index : index + 1])
             if token in stop_ids:
-                reason = FinishReason.STOP
-                break
+                return FinishReason.STOP
             self.tokens.append(token)
             self.prefix.extend((token,))
-            tally.origins.append(_origin(index, verdict, drafted))
+            tally.emitted(index, self.block, verdict)
             if self.text.push(token):
                 # A stop string may reach back into earlier rounds.
                 del tally.origins[self.text.token_count :]
-                reason = FinishReason.STOP
-                break
+                return FinishReason.STOP
             if self.emitted == self.request.max_tokens:
-                reason = FinishReason.LENGTH
-                break
-        return reason
+                return FinishReason.LENGTH
+        return None
 
-    def provenance(self, numerics: Numerics, replica: str) -> Provenance:
-        tally = self.tally
+    def provenance(self, replica: str) -> Provenance:
+        tally, request = self.tally, self.request
         counts = Counter(tally.origins)
-        # Both strict laws served emit argmax(log p + G) in every round, whatever became of the drafts.
-        claim = Claim.IDENTICAL_TOKENS if numerics.row_invariant else Claim.EXACT_LAW
         return Provenance(
-            requested_law=self.request.requested_law,
-            effective_law=self.request.law,
-            claim=claim,
-            numerics=numerics,
-            seed=self.request.seed,
-            reasons=self._reasons(numerics),
+            requested_law=request.requested_law,
+            effective_law=request.law,
+            claim=tally.claim,
+            numerics=self.numerics,
+            seed=request.seed,
+            reasons=tally.reasons(),
             drafters=tuple(tally.drafters),
             rounds=tally.rounds,
             draft_tokens=tally.drafted,
@@ -152,33 +131,7 @@ class Sequence:
             bonus_tokens=counts[Origin.BONUS],
             fallbacks={str(reason): count for reason, count in tally.fallbacks.items()},
             # The second field of a W3C traceparent.
-            trace_id=self.request.traceparent[3:35],
+            trace_id=request.traceparent[3:35],
             verifier_replica=replica,
+            distortion=tally.ledger(),
         )
-
-    def _reasons(self, numerics: Numerics) -> tuple[str, ...]:
-        rounds = self.tally.rounds
-        reasons = [
-            f"{count} of {rounds} rounds were decoded without drafts: {_SENTENCES[reason]}"
-            for reason, count in self.tally.fallbacks.items()
-        ]
-        reasons += self.tally.details
-        if not numerics.row_invariant:
-            reasons.append("a row's logits are not bitwise the same in every batch on this verifier")
-        return tuple(reasons)
-
-
-_SENTENCES = {
-    Fallback.NO_DRAFTER: "no drafter was available",
-    Fallback.DEADLINE: "the block had not come by its deadline",
-    Fallback.STREAM_RESET: "the stream to the drafter broke",
-    Fallback.STALE_BLOCK: "the block was built on another prefix",
-    Fallback.INVALID_BLOCK: "the block was malformed",
-    Fallback.DRAFTER_FAULT: "the drafter reported a fault",
-}
-
-
-def _origin(index: int, verdict: Verdict, drafted: int) -> Origin:
-    if index < verdict.accepted:
-        return Origin.ACCEPTED
-    return Origin.BONUS if verdict.accepted == drafted else Origin.CORRECTION

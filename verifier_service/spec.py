@@ -18,8 +18,10 @@ class DraftingMode(StrEnum):
 class VerifierSpec:
     """model: a checkpoint reference; threads: CPU threads, 0 for all cores; max_active: sequences in
     the batch; max_queued: sequences that wait for a place; kv_tokens: tokens held in the KV cache;
-    step_rows: token rows of one forward; block_length: drafts a round; draft_deadline_s: seconds
-    after which a round goes on without its block.
+    step_rows: token rows of one forward; block_length: drafts a round; draft_deadline_s: seconds after
+    which a round goes on without its block under coupled; draft_patience_s: the same under laws that wait
+    for a block, whose answer then proves nothing; proposal_entries: of each distribution that drafters
+    send under these laws.
     """
 
     model: str
@@ -33,4 +35,6 @@ class VerifierSpec:
     step_rows: int = 512
     block_length: int = 8
     draft_deadline_s: float = 2.0
+    draft_patience_s: float = 30.0
+    proposal_entries: int = 16
     drafting: DraftingMode = DraftingMode.REMOTE

@@ -26,8 +26,8 @@ COUPLED = Law("coupled")
 REJECTION = Law("rejection")
 BLOCK = Law("block")
 
-# What a deployment can serve. Every law that is known, with its parameters: cluster/speculation/catalogue.py.
-STRICT_LAWS: dict[str, Law] = {law.name: law for law in (NONE, COUPLED)}
+# What a deployment serves unless it says otherwise; all that are known: cluster/speculation/catalogue.py.
+STRICT_LAWS: dict[str, Law] = {law.name: law for law in (NONE, COUPLED, REJECTION, BLOCK)}
 
 
 class Claim(IntEnum):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from cluster.speculation.distortion import DistortionTotals
 from cluster.speculation.law import Claim, Law
 from cluster.speculation.messages import DrafterIdentity
 
@@ -23,7 +24,8 @@ class Numerics:
 class Provenance:
     """Counted after discards: accepted + corrections + bonuses = emitted tokens.
 
-    fallbacks: reason -> rounds that asked for a block and were decoded without one.
+    fallbacks: reason -> rounds that asked for a block and were decoded without one; distortion: None
+    under a strict law.
     """
 
     requested_law: Law
@@ -41,6 +43,7 @@ class Provenance:
     fallbacks: dict[str, int] = field(default_factory=dict)
     trace_id: str = ""
     verifier_replica: str = ""
+    distortion: DistortionTotals | None = None
 
     @property
     def emitted_tokens(self) -> int:

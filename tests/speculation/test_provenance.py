@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.speculation.law import COUPLED, NONE, STRICT_LAWS, Claim
+from cluster.speculation.catalogue import LAWS
+from cluster.speculation.law import BLOCK, COUPLED, NONE, REJECTION, STRICT_LAWS, Claim
 from cluster.speculation.provenance import Numerics, Provenance
 
 EMPTY = Provenance(COUPLED, COUPLED, Claim.EXACT_LAW, Numerics("w", "float32", "k", 1, True), seed=7)
@@ -42,5 +43,6 @@ def test_claims_are_ordered_from_weakest_to_strongest_and_labelled():
 
 
 def test_laws_are_known_by_their_names():
-    assert {"none": NONE, "coupled": COUPLED} == STRICT_LAWS
+    assert tuple(STRICT_LAWS.values()) == (NONE, COUPLED, REJECTION, BLOCK)
+    assert all(LAWS[name].lossless for name in STRICT_LAWS)
     assert str(COUPLED) == "coupled"

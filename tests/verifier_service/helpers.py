@@ -1,6 +1,11 @@
 """Drafters and ports of every character, and short ways to say what the engine's tests say often."""
 
+import torch
+
 from cluster.speculation.messages import DraftBlock
+from cluster.speculation.noise import DraftField
+from cluster.speculation.proposal import SparseRow, pack, truncate
+from cluster.speculation.sampling import target_probs
 from verifier_service.batch import answer_all
 
 
@@ -27,6 +32,49 @@ class Scripted:
 
     def close(self, sequence):
         self._texts.pop(sequence, None)
+
+
+class Rows:
+    """Next-token distributions of a stock model, each computed once: [V] after the transforms."""
+
+    def __init__(self, model, sampling):
+        self._model, self._sampling, self._known = model, sampling, {}
+
+    @torch.inference_mode()
+    def __call__(self, text):
+        if tuple(text) not in self._known:
+            logits = self._model(torch.tensor([list(text)]), use_cache=False).logits[0, -1:].float()
+            self._known[tuple(text)] = target_probs(logits, self._sampling)[0]
+        return self._known[tuple(text)]
+
+
+class Mimic:
+    """Draws from the target's rows tilted towards low ids, and says so truly unless `recorded` changes it."""
+
+    model, revision, kind = "mimic", "", "mimic"
+
+    def __init__(self, rows, tilt=4.0, recorded=lambda row: row):
+        self._rows, self._tilt, self._recorded = rows, tilt, recorded
+        self._sessions = {}
+
+    def open(self, spec):
+        self._sessions[spec.sequence] = (spec, list(spec.prompt_ids))
+
+    def draft(self, jobs):
+        return [self._draft(*self._sessions[job.sequence], job) for job in jobs]
+
+    def _draft(self, spec, text, job):
+        text.extend(job.committed)
+        noise, drafts, rows = DraftField(spec.noise_key, len(text)), [], []
+        for index in range(job.length):
+            row = truncate(self._rows([*text, *drafts]), spec.proposal_entries)
+            row = SparseRow(row.ids, (row.weights[0] * self._tilt, *row.weights[1:]))
+            drafts.append(noise.draw(index, row))
+            rows.append(self._recorded(row))
+        return DraftBlock(tuple(drafts), tuple(max(row.probs) for row in rows), proposal=pack(rows))
+
+    def close(self, sequence):
+        self._sessions.pop(sequence, None)
 
 
 class Port:

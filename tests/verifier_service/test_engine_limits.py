@@ -89,6 +89,15 @@ BAD_BLOCKS = {
 }
 
 
+WORDS = {
+    "longer than asked": "at most 3 were asked for",
+    "much longer": "at most 3 were asked for",
+    "beyond the vocabulary": "outside the vocabulary of 512",
+    "negative": "outside the vocabulary of 512",
+    "without statistics": "0 statistics for 2 tokens",
+}
+
+
 @pytest.mark.parametrize("kind", BAD_BLOCKS)
 def test_a_block_that_cannot_be_verified_is_a_fallback_and_harms_nobody(engine_with, request_for, kind):
     requests = [request_for(max_tokens=6), request_for("a", 1.0, max_tokens=6)]
@@ -102,7 +111,7 @@ def test_a_block_that_cannot_be_verified_is_a_fallback_and_harms_nobody(engine_w
     bad, good = answer_all(engine_with(Port(reply)), requests)
     assert [bad.token_ids, good.token_ids] == plain
     assert accounted(bad).fallbacks == {"invalid-block": 4}
-    assert any("does not fit its plan" in reason for reason in bad.finished.provenance.reasons)
+    assert any(WORDS[kind] in reason for reason in bad.finished.provenance.reasons)
     assert accounted(good).fallbacks == {}
 
 
@@ -292,6 +301,41 @@ def test_a_failing_step_fails_its_batch_and_no_waiting_request(engine_with, requ
         assert len([event for event in log if isinstance(event, Failed | Finished)]) == 1
     assert [t for event in events[2] if isinstance(event, Committed) for t in event.token_ids] == plain
     assert (engine.load().active, engine.load().kv_tokens, port.open_sequences) == (0, 0, set())
+
+
+def test_prompts_make_progress_beside_sequences_that_fill_every_step(engine_with, request_for):
+    engine = engine_with(step_rows=2)
+    busy, late = [Answer(), Answer()], Answer()
+    for number, answer in enumerate(busy):
+        engine.submit(request_for("a", 1.0, max_tokens=200, request_id=str(number)), answer.take)
+    while not all(answer.token_ids for answer in busy):
+        engine.step()
+    engine.submit(request_for(LONG, max_tokens=3), late.take)
+    for _ in range(20):
+        engine.step()
+    assert late.finished is not None
+    assert all(answer.finished is None for answer in busy)
+
+
+def test_a_listener_that_fails_ends_its_own_request_alone(engine_with, request_for):
+    engine = engine_with(LocalDrafting(NgramDrafter()))
+    heard, kept = [], Answer()
+
+    def fail(event):
+        heard.append(event)
+        raise ConnectionError("nobody is there")
+
+    thread = threading.Thread(target=engine.run)
+    thread.start()
+    engine.submit(request_for(max_tokens=30), fail)
+    over = threading.Event()
+    engine.submit(request_for("a", 1.0), lambda event: (kept.take(event), kept.finished and over.set()))
+    assert over.wait(60)
+    engine.stop()
+    thread.join(60)
+    assert len(heard) == 1
+    assert kept.token_ids == alone(engine_with(), request_for("a", 1.0)).token_ids
+    assert engine.load().kv_tokens == 0
 
 
 def test_a_request_that_waits_is_cancelled_without_a_trace(engine_with, request_for):

@@ -20,6 +20,11 @@ class Fallback(StrEnum):
     INVALID_BLOCK = "invalid-block"
     DRAFTER_FAULT = "drafter-fault"
 
+    @property
+    def blind(self) -> bool:
+        """Comes about without regard to what was drafted: no draft was made, or the transport broke."""
+        return self in (Fallback.NO_DRAFTER, Fallback.STREAM_RESET)
+
 
 @dataclass(frozen=True, slots=True)
 class DraftTicket:

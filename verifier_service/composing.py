@@ -1,0 +1,59 @@
+"""Who takes part in a step, with which rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cluster.scheduling import Planner
+from verifier_service.attention import TILE
+from verifier_service.sequence import Phase, Sequence
+from verifier_service.target import Rows
+
+
+class _BlockFrontier:
+    """Lets admission see a block one position at a time, and never its tokens."""
+
+    def __init__(self, max_q: tuple[float, ...]) -> None:
+        self._max_q = max_q
+        self._admitted = 0
+
+    @property
+    def next_max_q(self) -> float | None:
+        return self._max_q[self._admitted] if self._admitted < len(self._max_q) else None
+
+    def admit(self) -> None:
+        self._admitted += 1
+
+
+def compose(active: Iterable[Sequence], planner: Planner, step_rows: int) -> list[tuple[Sequence, Rows]]:
+    """Blocks first, cut to what the planner admits, then prompts in what is left of `step_rows`.
+
+    Every ready sequence has its row, and the first prompt a tile, however small a step may be.
+    """
+    active = list(active)
+    ready = [sequence for sequence in active if sequence.phase is Phase.READY]
+    budget = max(0, step_rows - len(ready))
+    admitted = planner.admit([_BlockFrontier(sequence.block.max_q) for sequence in ready], budget)
+    batch = []
+    for sequence, drafts in zip(ready, admitted, strict=True):
+        sequence.block = sequence.block.first(drafts)
+        tokens = [sequence.tokens[-1], *sequence.block.tokens]
+        batch.append((sequence, _rows(sequence, tokens, len(sequence.tokens) - 1, len(tokens))))
+        budget -= drafts
+    # Sequences that decode may fill every step until they end; prompts must not wait for that.
+    budget = max(budget, 1)
+    for sequence in active:
+        if sequence.phase is Phase.PREFILL and budget > 0:
+            start = sequence.cache.length if sequence.cache is not None else 0
+            end = min(sequence.prompt, start + max(budget, TILE))
+            if end < sequence.prompt:
+                end -= end % TILE
+            rows = _rows(sequence, sequence.tokens[start:end], start, int(end == sequence.prompt))
+            batch.append((sequence, rows))
+            budget -= end - start
+    return batch
+
+
+def _rows(sequence: Sequence, tokens: list[int], start: int, wanted: int) -> Rows:
+    assert sequence.cache is not None
+    return Rows(sequence.cache, tokens, start, sequence.prompt, wanted)

@@ -1,0 +1,32 @@
+"""What an engine may hold and how long it waits, and what it holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """max_active: sequences in the batch; max_queued: sequences waiting; kv_tokens: tokens of cache;
+    step_rows: rows of one forward; draft_deadline, draft_patience, gather: seconds to wait for a block
+    where its loss cannot matter, for a block where it can, and for the blocks of others once one
+    sequence is ready; proposal_entries: entries of each proposal that drafters are asked for.
+    """
+
+    max_active: int = 16
+    max_queued: int = 256
+    kv_tokens: int = 65536
+    step_rows: int = 512
+    draft_deadline: float = 2.0
+    draft_patience: float = 30.0
+    gather: float = 0.005
+    proposal_entries: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A snapshot for status and tests."""
+
+    active: int
+    queued: int
+    kv_tokens: int

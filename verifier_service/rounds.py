@@ -1,0 +1,112 @@
+"""How a round comes by its block: planned, asked for, waited for, or given up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+
+from cluster.scheduling import Planner
+from cluster.speculation.catalogue import LAWS
+from cluster.speculation.law import NONE
+from cluster.speculation.messages import SessionSpec
+from cluster.speculation.noise import Purpose, derive_key
+from verifier_service.drafting.checking import fault_of
+from verifier_service.drafting.port import DraftingPort, DraftReply, DraftTicket, Fallback
+from verifier_service.limits import Limits
+from verifier_service.sequence import Phase, Sequence
+
+
+class Rounds:
+    """The engine's thread alone. drafting: None where nothing drafts; vocab_size: of the target."""
+
+    def __init__(
+        self, planner: Planner, drafting: DraftingPort | None, vocab_size: int, limits: Limits
+    ) -> None:
+        self._planner = planner
+        self._drafting = drafting
+        self._vocab_size = vocab_size
+        self._limits = limits
+        self._plans = 0
+        # Which sequences share a step follows from when their blocks come. Where a block's length must not
+        # depend on that, it is one for which every step has room.
+        self._always_admitted = max(0, limits.step_rows // limits.max_active - 1)
+
+    def open(self, sequence: Sequence) -> None:
+        """Announces a sequence to the drafters, if its law takes drafts."""
+        drafting = self._drafting_of(sequence)
+        if drafting is None:
+            return
+        request = sequence.request
+        asks = LAWS[request.law.name].sends_rows
+        drafting.open(
+            SessionSpec(
+                sequence=sequence.number,
+                prompt_ids=request.prompt_ids,
+                sampling=request.sampling,
+                law=request.law,
+                noise_key=derive_key(request.seed, Purpose.DRAFT if asks else Purpose.GUMBEL),
+                proposal_entries=self._limits.proposal_entries if asks else 0,
+            )
+        )
+
+    def begin(self, sequence: Sequence) -> None:
+        """Plans the round and asks for its block, or makes the sequence ready without one."""
+        drafting = self._drafting_of(sequence)
+        waits = LAWS[sequence.request.law.name].sends_rows
+        length = self._planner.plan(sequence.history()).length if drafting is not None else 0
+        if waits:
+            length = min(length, self._always_admitted)
+        sequence.begin(length)
+        if drafting is None or length == 0:
+            sequence.phase = Phase.READY
+            return
+        self._plans += 1
+        sequence.plan_id = self._plans
+        # Under coupled a block that is late is a block that is lost, and costs no more. Under the other
+        # laws dropping it would favour the drafts that come quickly, so that a block is waited for, and
+        # the answer says so if patience ends.
+        patience = self._limits.draft_patience if waits else self._limits.draft_deadline
+        sequence.deadline = time.monotonic() + patience
+        sequence.phase = Phase.DRAFTING
+        drafting.request(
+            DraftTicket(
+                sequence=sequence.number,
+                plan_id=sequence.plan_id,
+                committed=sequence.untold(),
+                base=len(sequence.tokens),
+                prefix_hash=sequence.prefix.digest(),
+                length=length,
+                traceparent=sequence.trace.draft_began(),
+            )
+        )
+
+    def receive(self, sequence: Sequence | None, reply: DraftReply) -> None:
+        """Takes a reply to the sequence's present plan; a reply to an earlier one comes too late, since
+        its round went on without it."""
+        if sequence is None or sequence.phase is not Phase.DRAFTING or sequence.plan_id != reply.plan_id:
+            return
+        if reply.block is not None:
+            fault = fault_of(reply.block, sequence.planned, self._vocab_size)
+            if fault:
+                # It would fail the forward of the whole batch.
+                reply = replace(reply, block=None, fallback=Fallback.INVALID_BLOCK, detail=fault)
+        sequence.receive(reply)
+        drafted = len(sequence.block.tokens)
+        sequence.trace.draft_ended(drafted, reply.drafter, reply.fallback, reply.detail)
+
+    def give_up(self, sequences: Iterable[Sequence], now: float) -> None:
+        """Ends the wait of those whose deadline has passed; now: on the monotonic clock."""
+        for sequence in sequences:
+            if sequence.phase is Phase.DRAFTING and sequence.deadline <= now:
+                late = DraftReply(sequence.number, sequence.plan_id, None, fallback=Fallback.DEADLINE)
+                self.receive(sequence, late)
+
+    def close(self, sequence: Sequence, reason: str) -> None:
+        """The sequence is over."""
+        drafting = self._drafting_of(sequence)
+        if drafting is not None:
+            drafting.close(sequence.number, reason)
+
+    def _drafting_of(self, sequence: Sequence) -> DraftingPort | None:
+        return self._drafting if sequence.request.law != NONE else None
