@@ -11,6 +11,7 @@ import secrets
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TextIO
@@ -77,7 +78,7 @@ def serve(
                 "grpc": cluster.grpc_address,
                 "http": cluster.http_address,
                 "model": loaded.served_name,
-                "laws": loaded.laws.allowed,
+                "laws": loaded.laws.served,
                 "replicas": [
                     {
                         "deployment": each.deployment,
@@ -129,6 +130,9 @@ def generate(
     stop: Annotated[list[str] | None, typer.Option(help="End before this string; repeatable.")] = None,
     seed: Annotated[int | None, typer.Option(help="Repeats an answer.")] = None,
     law: Annotated[str, typer.Option(help="Verification law; by default the deployment's.")] = "",
+    law_param: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A parameter of the law; repeatable.")
+    ] = None,
     model: Annotated[str, typer.Option(help="The served model's name.")] = "",
     domain: Annotated[str, typer.Option(help="Label for acceptance statistics.")] = "",
     as_json: Json = False,
@@ -138,6 +142,10 @@ def generate(
         prompt = sys.stdin.read()
     if raw and system:
         _fail("INVALID_ARGUMENT", "--system needs the chat template, which --raw leaves out.", as_json, 2)
+    try:
+        law_params = _law_params(law_param or ())
+    except ValueError as error:
+        _fail("INVALID_ARGUMENT", str(error), as_json, 2)
     turns = [("system", system)] if system else []
     ask = Ask(
         prompt=prompt if raw else "",
@@ -151,6 +159,7 @@ def generate(
         stop=stop or (),
         seed=seed,
         law=law,
+        law_params=law_params,
         domain=domain,
     )
     answer = Answer()
@@ -164,7 +173,8 @@ def generate(
     except RequestFailedError as error:
         if answer.text and not as_json:
             print()
-        _fail(error.code, str(error), as_json, 2 if error.code == "INVALID_ARGUMENT" else 1)
+        bad = error.code in ("INVALID_ARGUMENT", "PERMISSION_DENIED")
+        _fail(error.code, str(error), as_json, 2 if bad else 1)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     if answer.final is None:
@@ -215,6 +225,24 @@ def speed(
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         raise typer.Exit(130) from None
+
+
+def _law_params(given: Sequence[str]) -> dict[str, float]:
+    """Raises ValueError, a sentence, for what is not NAME=NUMBER or is given twice."""
+    params: dict[str, float] = {}
+    for each in given:
+        name, equals, text = each.partition("=")
+        try:
+            value = float(text)
+        except ValueError:
+            equals = ""
+            value = 0.0
+        if not name or not equals:
+            raise ValueError(f"--law-param takes NAME=NUMBER, got {each!r}.")
+        if name in params:
+            raise ValueError(f"--law-param {name} is given twice.")
+        params[name] = value
+    return params
 
 
 def _traceparent() -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
@@ -36,7 +36,7 @@ class Ask:
     """A request in the client's terms. None leaves a field to the deployment.
 
     messages: (role, content) pairs for the chat template; prompt: raw text instead of them; prompt_ids:
-    tokens instead of either.
+    tokens instead of either; law_params: the law's parameters by name.
     """
 
     messages: Sequence[tuple[str, str]] = ()
@@ -51,6 +51,7 @@ class Ask:
     stop: Sequence[str] = ()
     seed: int | None = None
     law: str = ""
+    law_params: Mapping[str, float] = field(default_factory=dict)
     domain: str = ""
 
     def to_proto(self) -> pb.GenerateRequest:
@@ -68,6 +69,7 @@ class Ask:
                 stop=self.stop,
                 seed=self.seed,
                 law=self.law,
+                law_params=self.law_params,
                 domain=self.domain,
             )
         except (ValueError, TypeError) as error:
@@ -149,11 +151,18 @@ def provenance_block(final: pb.Answer) -> str:
     drafters = ", ".join(dict.fromkeys(names)) or "none"
     rounds = f"{provenance.rounds} rounds ({provenance.acceptance_length:.2f} a round)"
     drafts = f"drafted {provenance.draft_tokens}, accepted {provenance.accepted_tokens}"
+    params = "".join(f" {name}={value:g}" for name, value in sorted(provenance.law_params.items()))
     lines = [
-        f"law {provenance.effective_law} · {lossless} · {provenance.claim}",
+        f"law {provenance.effective_law}{params} · {lossless} · {provenance.claim}",
         f"{final.usage.output_tokens} tokens in {rounds} · {drafts} · drafter {drafters}",
         f"seed {provenance.seed} · trace {provenance.trace_id or 'none'} · finish {_finish(final)}",
     ]
+    if provenance.HasField("distortion"):
+        spent = provenance.distortion
+        lines.append(
+            f"total variation a token {spent.tv_mean:.4f}, at most {spent.tv_max:.4f} · "
+            f"overshoot up to {spent.overshoot_max:.3g} times"
+        )
     if provenance.fallbacks:
         counts = (f"{reason} {count}" for reason, count in sorted(provenance.fallbacks.items()))
         lines.append(f"rounds without their block: {', '.join(counts)}")

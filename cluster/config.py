@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from cluster.gateway.spec import GatewaySpec
+from cluster.speculation.catalogue import LAWS
 from cluster.speculation.law import STRICT_LAWS
 from drafter_service.spec import DrafterKind, DrafterSpec
 from verifier_service.spec import DraftingMode, VerifierSpec
@@ -53,19 +54,30 @@ class Placement(_Section):
 
 
 class Laws(_Section):
-    """allowed: the laws a request may ask for; default: the law of a request that asks for none."""
+    """allowed: the strict laws a request may ask for; lossy: the lossy ones, of which none is served unless
+    it is named here; default: the law of a request that asks for none.
+    """
 
     allowed: tuple[str, ...] = tuple(STRICT_LAWS)
+    lossy: tuple[str, ...] = ()
     default: str = "coupled"
 
     @model_validator(mode="after")
     def _known(self) -> Self:
         for law in (*self.allowed, self.default):
             if law not in STRICT_LAWS:
-                raise ValueError(f"unknown law {law!r}; known laws: {', '.join(STRICT_LAWS)}")
+                raise ValueError(f"{law!r} is no strict law; strict laws: {', '.join(STRICT_LAWS)}")
+        lossy = [name for name, known in LAWS.items() if not known.lossless]
+        for law in self.lossy:
+            if law not in lossy:
+                raise ValueError(f"{law!r} is no lossy law; lossy laws: {', '.join(lossy)}")
         if self.default not in self.allowed:
             raise ValueError(f"the default law {self.default!r} is not among the allowed laws")
         return self
+
+    @property
+    def served(self) -> tuple[str, ...]:
+        return (*self.allowed, *self.lossy)
 
 
 class Gateway(_Section):
@@ -98,6 +110,8 @@ class Verifier(_Section):
     step_rows: Count = 512
     block_length: int = Field(default=8, ge=0, le=64)
     draft_deadline_s: float = Field(default=2.0, gt=0)
+    draft_patience_s: float = Field(default=30.0, gt=0)
+    proposal_entries: int = Field(default=16, ge=1, le=256)
     replicas: Count = 1
     placement: Placement = Placement(num_gpus=1.0, label_selector={ACCELERATOR_LABEL: "H100"})
 
@@ -206,7 +220,7 @@ class ClusterConfig(_Section):
             model=self.model,
             served_name=self.served_name,
             cache_dir=self._cache_dir,
-            laws=self.laws.allowed,
+            laws=self.laws.served,
             default_law=self.laws.default,
             default_max_tokens=self.gateway.default_max_tokens,
             max_tokens=self.gateway.max_tokens,

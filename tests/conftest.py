@@ -55,6 +55,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterUnderTe
             "gateway.grpc_port=0",
             "gateway.http_port=0",
             "verifier.threads=1",
+            # One lossy law that requests may opt into, the others being refused.
+            "laws.lossy=[truncation:min_p]",
             # Few places, so that a test can fill them.
             "verifier.max_active=8",
             "verifier.max_queued=8",

@@ -98,10 +98,11 @@ class RequestRecord:
         self.span.add_event(names.EVENT_REFUSED)
         self._failed("refused", "RESOURCE_EXHAUSTED", sentence)
 
-    def invalid(self, field: str, sentence: str) -> None:
+    def invalid(self, error: str, field: str, sentence: str) -> None:
+        """error: a gRPC status by name."""
         # The client's fault is no error of the server's span.
-        self.span.set_attribute(names.ERROR_TYPE, "INVALID_ARGUMENT")
-        self._close("invalid", error="INVALID_ARGUMENT", field=field, detail=sentence)
+        self.span.set_attribute(names.ERROR_TYPE, error)
+        self._close("invalid", error=error, field=field, detail=sentence)
 
     def failed(self, error: str, sentence: str) -> None:
         """error: a gRPC status by name."""

@@ -85,8 +85,10 @@ class GatewayService:
                 async for message in messages:
                     yield message
         except InvalidRequestError as error:
-            record.invalid(error.field, str(error))
-            raise RequestError(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
+            denied, invalid = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.INVALID_ARGUMENT
+            code = denied if error.forbidden else invalid
+            record.invalid(code.name, error.field, str(error))
+            raise RequestError(code, str(error)) from None
         except RequestError as error:
             if error.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
                 record.refused(error.sentence)

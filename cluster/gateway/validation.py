@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from cluster.gateway.prompting import ConversationError, Prompting
 from cluster.gateway.spec import GatewaySpec
-from cluster.speculation.law import STRICT_LAWS, Law
+from cluster.speculation.catalogue import LAWS, honest_alternative, parse
+from cluster.speculation.law import Law
 from cluster.speculation.request import GenerationRequest
 from cluster.speculation.sampling import Sampling
 from truedraft.v1 import inference_pb2 as pb
@@ -19,14 +20,16 @@ _MAX_STOP_CHARACTERS = 256
 
 
 class InvalidRequestError(ValueError):
-    """field: the request's field at fault; the message is one sentence for the client."""
+    """field: the request's field at fault; the message is one sentence for the client; forbidden: the
+    request is sound, and the deployment does not allow it."""
 
-    def __init__(self, field: str, sentence: str) -> None:
+    def __init__(self, field: str, sentence: str, forbidden: bool = False) -> None:
         # A field's name stays as it is written.
         if not sentence.startswith(field.rpartition(".")[2]):
             sentence = sentence[:1].upper() + sentence[1:]
         super().__init__(f"{sentence}.")
         self.field = field
+        self.forbidden = forbidden
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ def validate(
 ) -> GenerationRequest:
     """Cheap checks first, so that a bad request costs no tokenising. Raises InvalidRequestError."""
     _check_model(request.model, spec.served_name)
-    law = _law(request.law, spec)
+    law = _law(request, spec)
     sampling = _sampling(request.sampling)
     asked = request.max_tokens if request.HasField("max_tokens") else None
     _check_max_tokens(asked, spec.max_tokens)
@@ -69,13 +72,21 @@ def _check_model(model: str, served: str) -> None:
         raise InvalidRequestError("model", f"model {model!r} is not served here; served: {served!r}")
 
 
-def _law(name: str, spec: GatewaySpec) -> Law:
-    chosen = name or spec.default_law
-    if chosen not in spec.laws:
+def _law(request: pb.GenerateRequest, spec: GatewaySpec) -> Law:
+    chosen = request.law or spec.default_law
+    if chosen not in spec.laws and (chosen not in LAWS or LAWS[chosen].lossless):
         raise InvalidRequestError(
             "law", f"law {chosen!r} is not served here; served laws: {', '.join(spec.laws)}"
         )
-    return STRICT_LAWS[chosen]
+    try:
+        law = parse(chosen, request.law_params)
+    except ValueError as error:
+        raise InvalidRequestError("law_params", f"law {error}") from None
+    if chosen not in spec.laws:
+        alternative = honest_alternative(law).rstrip(".")
+        sentence = f"law {chosen!r} is lossy and this deployment does not allow it: {alternative}"
+        raise InvalidRequestError("law", sentence, forbidden=True)
+    return law
 
 
 def _sampling(sampling: pb.Sampling) -> Sampling:

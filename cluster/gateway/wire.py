@@ -7,6 +7,7 @@ from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 
+from cluster.speculation.distortion import DistortionTotals
 from cluster.speculation.law import Claim, Law
 from cluster.speculation.messages import DrafterIdentity
 from cluster.speculation.provenance import Numerics, Provenance
@@ -67,15 +68,30 @@ def to_proto(provenance: Provenance) -> pb.Provenance:
         seed=provenance.seed,
         trace_id=provenance.trace_id,
         verifier_replica=provenance.verifier_replica,
+        law_params=dict(provenance.effective_law.params),
+        distortion=_distortion(provenance.distortion) if provenance.distortion is not None else None,
+    )
+
+
+def _distortion(ledger: DistortionTotals) -> pb.Distortion:
+    return pb.Distortion(
+        tokens=ledger.tokens,
+        tv_mean=ledger.tv_mean,
+        tv_max=ledger.tv_max,
+        tv_total=ledger.tv_total,
+        overshoot_max=ledger.overshoot_max,
+        kl_total=ledger.kl_total,
     )
 
 
 def from_proto(message: pb.Provenance) -> Provenance:
-    """The inverse of `to_proto`. Raises KeyError for an unknown claim."""
+    """The inverse of `to_proto`, but that a requested law has the parameters of the effective one only if
+    it is the same. Raises KeyError for an unknown claim."""
     numerics = message.numerics
+    effective = Law(message.effective_law, tuple(sorted(message.law_params.items())))
     return Provenance(
-        requested_law=Law(message.requested_law),
-        effective_law=Law(message.effective_law),
+        requested_law=effective if message.requested_law == effective.name else Law(message.requested_law),
+        effective_law=effective,
         claim=_CLAIMS[message.claim],
         numerics=Numerics(
             weights_hash=numerics.weights_hash,
@@ -97,6 +113,17 @@ def from_proto(message: pb.Provenance) -> Provenance:
         fallbacks=dict(message.fallbacks),
         trace_id=message.trace_id,
         verifier_replica=message.verifier_replica,
+        distortion=_ledger(message.distortion) if message.HasField("distortion") else None,
+    )
+
+
+def _ledger(message: pb.Distortion) -> DistortionTotals:
+    return DistortionTotals(
+        tokens=message.tokens,
+        tv_total=message.tv_total,
+        tv_max=message.tv_max,
+        overshoot_max=message.overshoot_max,
+        kl_total=message.kl_total,
     )
 
 

@@ -46,6 +46,7 @@ ERROR_INTERNAL: Final = "INTERNAL"
 # What was asked and what was served. The mode is the effective law.
 VERIFICATION_MODE: Final = "truedraft.verification.mode"
 VERIFICATION_REQUESTED: Final = "truedraft.verification.requested"
+VERIFICATION_PARAMS: Final = "truedraft.verification.params"
 LOSSLESS: Final = "truedraft.lossless"
 CLAIM: Final = "truedraft.claim"
 REASONS: Final = "truedraft.reasons"
@@ -67,6 +68,13 @@ FALLBACK_DETAIL: Final = "truedraft.fallback.detail"
 # Followed by a reason: how many rounds fell back for it.
 FALLBACK_COUNT_PREFIX: Final = "truedraft.fallback.count."
 CANCEL_REASON: Final = "truedraft.cancel.reason"
+
+# How far the tokens' laws were from the target's, under a lossy law.
+DISTORTION_TV_MEAN: Final = "truedraft.distortion.tv_mean"
+DISTORTION_TV_MAX: Final = "truedraft.distortion.tv_max"
+DISTORTION_TV_TOTAL: Final = "truedraft.distortion.tv_total"
+DISTORTION_KL_TOTAL: Final = "truedraft.distortion.kl_total"
+OVERSHOOT_MAX: Final = "truedraft.overshoot.max"
 
 # Who did it, and what bitwise equality is relative to.
 DRAFTER_MODEL: Final = "truedraft.drafter.model"

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from cluster.speculation.distortion import DistortionTotals
+from cluster.speculation.law import Law
 from cluster.speculation.provenance import Provenance
 from cluster.speculation.request import Finished, GenerationRequest
 from cluster.telemetry import names
@@ -39,7 +41,7 @@ def root_attributes(request: GenerationRequest, model: str, operation: str) -> d
         attributes[names.GEN_AI_REQUEST_SEED] = request.seed
     if request.domain:
         attributes[names.DOMAIN] = request.domain
-    return attributes
+    return attributes | _params(request.law)
 
 
 def provenance_attributes(provenance: Provenance) -> dict[str, Scalar]:
@@ -77,7 +79,25 @@ def provenance_attributes(provenance: Provenance) -> dict[str, Scalar]:
         attributes[names.DRAFTER_MODEL] = _joined(drafter.model for drafter in provenance.drafters)
         attributes[names.DRAFTER_KIND] = _joined(drafter.kind for drafter in provenance.drafters)
         attributes[names.DRAFTER_REPLICA] = _joined(drafter.replica for drafter in provenance.drafters)
-    return attributes
+    if provenance.distortion is not None:
+        attributes |= _distortion(provenance.distortion)
+    return attributes | _params(provenance.effective_law)
+
+
+def _distortion(ledger: DistortionTotals) -> dict[str, Scalar]:
+    return {
+        names.DISTORTION_TV_MEAN: float(ledger.tv_mean),
+        names.DISTORTION_TV_MAX: float(ledger.tv_max),
+        names.DISTORTION_TV_TOTAL: float(ledger.tv_total),
+        names.DISTORTION_KL_TOTAL: float(ledger.kl_total),
+        names.OVERSHOOT_MAX: float(ledger.overshoot_max),
+    }
+
+
+def _params(law: Law) -> dict[str, Scalar]:
+    if not law.params:
+        return {}
+    return {names.VERIFICATION_PARAMS: _joined(f"{name}={value:g}" for name, value in law.params)}
 
 
 def answer_attributes(finished: Finished, request_id: str, model: str) -> Attributes:

@@ -42,6 +42,8 @@ class FakeService(inference_pb2_grpc.InferenceServiceServicer):
         self.request, self.metadata = request, dict(context.invocation_metadata())
         if request.law == "bad":
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "law 'bad' is not served here.")
+        if request.law == "forbidden":
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, "law 'forbidden' is lossy.")
         if request.law == "busy":
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "The queue is full.")
         yield pb.GenerateResponse(delta=pb.Delta(text="hé", token_ids=[1]))
@@ -99,12 +101,13 @@ def test_every_option_reaches_the_service(generate, server):
         "--min-p": "0.1",
         "--max-tokens": "5",
         "--seed": "0",
-        "--law": "none",
+        "--law": "truncation:typical",
         "--model": "toy",
         "--domain": "coding",
     }
+    params = ["--law-param", "epsilon=0.1", "--law-param", "delta=2e-1"]
     flat = [part for pair in options.items() for part in pair]
-    assert generate("hi", *flat, "--stop", "a", "--stop", "b").exit_code == 0
+    assert generate("hi", *flat, "--stop", "a", "--stop", "b", *params).exit_code == 0
     assert server[0].request == pb.GenerateRequest(
         messages=[
             pb.ChatMessage(role="system", content="be brief"),
@@ -113,7 +116,8 @@ def test_every_option_reaches_the_service(generate, server):
         sampling=pb.Sampling(temperature=0, top_k=3, top_p=0.9, min_p=0.1),
         max_tokens=5,
         seed=0,
-        law="none",
+        law="truncation:typical",
+        law_params={"epsilon": 0.1, "delta": 0.2},
         model="toy",
         domain="coding",
         stop=["a", "b"],
@@ -125,6 +129,14 @@ def test_what_is_not_given_is_not_sent(generate, server):
     assert server[0].request == pb.GenerateRequest(
         messages=[pb.ChatMessage(role="user", content="hi")], sampling=pb.Sampling()
     )
+
+
+@pytest.mark.parametrize("given", ["beta", "=1", "beta=", "beta=high"])
+def test_a_parameter_of_the_law_is_a_name_and_a_number(generate, given):
+    result = generate("hi", "--law-param", given)
+    assert result.exit_code == 2
+    assert f"--law-param takes NAME=NUMBER, got {given!r}." in result.stderr
+    assert generate("hi", "--law-param", "a=1", "--law-param", "a=2").exit_code == 2
 
 
 @pytest.mark.parametrize("arguments", [[], ["-"]])
@@ -143,6 +155,7 @@ def test_sampled_trace_context_is_sent(generate, server):
     ("law", "code", "exit_code", "sentence"),
     [
         ("bad", "INVALID_ARGUMENT", 2, "law 'bad' is not served here."),
+        ("forbidden", "PERMISSION_DENIED", 2, "law 'forbidden' is lossy."),
         ("busy", "RESOURCE_EXHAUSTED", 1, "The queue is full."),
     ],
 )

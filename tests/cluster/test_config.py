@@ -67,6 +67,13 @@ def test_values_are_yaml():
     assert config.drafter.mode is DraftingMode.OFF
 
 
+def test_no_lossy_law_is_served_unless_it_is_named():
+    strict = ("none", "coupled", "rejection", "block")
+    assert ClusterConfig().gateway_spec().laws == strict
+    config = load_config(None, ["laws.lossy=[truncation:min_p]"])
+    assert config.gateway_spec().laws == (*strict, "truncation:min_p")
+
+
 def test_a_causal_lm_without_a_model_is_the_target_itself():
     spec = load_config(None, ["drafter.kind=causal_lm", "model=m"]).drafter_spec()
     assert (spec.kind, spec.model, spec.target) == (DrafterKind.CAUSAL_LM, "m", "m")
@@ -105,7 +112,11 @@ def test_a_request_must_fit_the_cache():
         ("verifier.max_active=many", "(got 'many')"),
         ("verifier.colour=red", "verifier.colour is not a field"),
         ("gateway.grpc_port=70000", "gateway.grpc_port: "),
-        ("laws.default=truth", "laws: unknown law 'truth'; known laws: none, coupled"),
+        ("laws.default=truth", "laws: 'truth' is no strict law; strict laws: none, coupled"),
+        ("laws.allowed=[coupled, truncation:min_p]", "laws: 'truncation:min_p' is no strict law"),
+        ("laws.lossy=[coupled]", "laws: 'coupled' is no lossy law; lossy laws: truncation:min_p"),
+        ("verifier.proposal_entries=0", "verifier.proposal_entries: "),
+        ("verifier.draft_patience_s=0", "verifier.draft_patience_s: "),
         ("laws.allowed=[none]", "laws: the default law 'coupled' is not among the allowed laws"),
         ("drafter.kind=oracle", "drafter.kind: "),
         ("drafter.model=x", "drafter: kind ngram takes no model"),

@@ -7,6 +7,7 @@ import signal
 import time
 import urllib.error
 import urllib.request
+from dataclasses import replace
 
 import grpc
 import pytest
@@ -94,9 +95,53 @@ def test_the_clients_trace_id_comes_back(cluster):
     assert answer.final.provenance.trace_id == trace
 
 
+@pytest.mark.parametrize("law", ["rejection", "block"])
+def test_the_other_strict_laws_are_served(cluster, law):
+    greedy = cluster.client.answer(REPETITIVE).token_ids
+    answer = cluster.client.answer(replace(REPETITIVE, law=law))
+    provenance = answer.final.provenance
+    assert answer.token_ids == greedy
+    assert provenance.requested_law == provenance.effective_law == law
+    assert (provenance.claim, provenance.lossless) == ("exact-law", True)
+    assert provenance.accepted_tokens > 0
+    # The drafter looks its drafts up.
+    assert any("sample-and-match" in reason for reason in provenance.reasons)
+    assert not provenance.HasField("distortion")
+
+
+def test_a_lossy_answer_says_how_far_it_went(cluster):
+    trace = secrets.token_hex(16)
+    ask = replace(REPETITIVE, temperature=1.0, law="truncation:min_p", law_params={"min_p": 0.5})
+    answer = cluster.client.answer(ask, f"00-{trace}-{secrets.token_hex(8)}-01")
+    provenance = answer.final.provenance
+    assert (provenance.claim, provenance.lossless) == ("lossy", False)
+    assert dict(provenance.law_params) == {"min_p": 0.5}
+    spent = provenance.distortion
+    assert spent.tokens == len(answer.token_ids)
+    assert 0 < spent.tv_mean <= spent.tv_max <= 1
+    assert spent.overshoot_max > 1
+
+    def root():
+        """the request's root span has arrived"""
+        spans = cluster.collector.trace(trace)
+        return next((s for s in spans if s.resource["service.name"] == "truedraft-gateway"), None)
+
+    attributes = eventually(root, 20).attributes
+    assert attributes[names.DISTORTION_TV_MEAN] == spent.tv_mean
+    assert attributes[names.DISTORTION_TV_MAX] == spent.tv_max
+    assert attributes[names.OVERSHOOT_MAX] == spent.overshoot_max
+    assert attributes[names.VERIFICATION_PARAMS] == "min_p=0.5"
+
+
 BAD = [
     (Ask(prompt=""), "empty"),
-    (Ask(prompt="x", law="rejection"), "served laws: none, coupled"),
+    (Ask(prompt="x", law="rumour"), "served laws: none, coupled, rejection, block, truncation:min_p"),
+    (Ask(prompt="x", law_params={"min_p": 0.1}), "coupled has no parameter 'min_p'"),
+    (Ask(prompt="x", law="truncation:min_p", law_params={"min_p": -1}), "min_p must be"),
+    (Ask(prompt="x", law="truncation:min_p", law_params={"beta": 1}), "no parameter 'beta'"),
+    (Ask(prompt="x", law="collaborative:lenience"), "needs lenience"),
+    (Ask(prompt="x", law="collaborative:lenience", law_params={"lenience": 0.5}), "strict laws rejection"),
+    (Ask(prompt="x", law="truncation:typical"), "eta_cutoff"),
     (Ask(prompt="x", temperature=-1), "temperature must be"),
     (Ask(prompt="x", temperature=float("nan")), "temperature must be"),
     (Ask(prompt="x", top_p=0), "top_p must be"),
@@ -122,7 +167,7 @@ def test_bad_input_is_answered_with_one_sentence(cluster, ask, words):
         (streamed.value.code, str(streamed.value)),
         (unary.value.code().name, unary.value.details()),
     ):
-        assert code == "INVALID_ARGUMENT"
+        assert code == ("PERMISSION_DENIED" if "is lossy" in details else "INVALID_ARGUMENT")
         assert words in details
         assert details.count("\n") == 0
         assert "Traceback" not in details

@@ -139,6 +139,15 @@ async def test_invalid_requests_reach_no_verifier(bench):
     assert (run.line["outcome"], run.line["field"]) == ("invalid", "law")
 
 
+async def test_a_lossy_law_that_is_not_allowed_is_denied_and_not_invalid(bench):
+    run = bench()
+    with pytest.raises(RequestError, match="lossy and this deployment does not allow it") as caught:
+        await run.all(law="truncation:typical")
+    assert caught.value.code is grpc.StatusCode.PERMISSION_DENIED
+    assert run.sent == []
+    assert run.span.attributes["error.type"] == run.line["error"] == "PERMISSION_DENIED"
+
+
 @pytest.mark.parametrize("refusal", [Refused("the queue is full"), BackPressureError(1, 1)])
 async def test_a_full_verifier_refuses(bench, refusal):
     run = bench(refusal)

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from cluster.gateway.validation import Identity, InvalidRequestError, validate
-from cluster.speculation.law import COUPLED, NONE
+from cluster.speculation.law import COUPLED, NONE, Law
 from cluster.speculation.sampling import Sampling
 from tests.gateway.helpers import SPEC, Characters
 from truedraft.v1 import inference_pb2 as pb
@@ -76,6 +76,14 @@ def test_messages_go_through_the_chat_template():
         ({"messages": [pb.ChatMessage(role="user", content="x")]}, "prompt", "prompt and messages"),
         ({"prompt": "", "prompt_ids": [256]}, "prompt_ids", "256 is outside the vocabulary of 256"),
         ({"law": "rejection"}, "law", "'rejection' is not served here; served laws: none, coupled"),
+        ({"law": "rumour"}, "law", "'rumour' is not served here; served laws: none, coupled"),
+        ({"law": "coupled", "law_params": {"min_p": 0.1}}, "law_params", "coupled has no parameter 'min_p'"),
+        ({"law_params": {"beta": 1}}, "law_params", "coupled has no parameter 'beta'"),
+        ({"law": "truncation:min_p", "law_params": {"min_p": 2}}, "law_params", "min_p must be"),
+        ({"law": "truncation:min_p", "law_params": {"min_p": float("nan")}}, "law_params", "got nan"),
+        ({"law": "truncation:min_p", "law_params": {"x": 0.1}}, "law_params", "its parameters: min_p"),
+        ({"law": "collaborative:lenience"}, "law_params", "needs lenience or max_distortion"),
+        ({"law": "collaborative:cactus", "law_params": {"delta": 1}}, "law_params", "needs a ceiling"),
         ({"model": "other"}, "model", "served: 'toy'"),
         ({"sampling": pb.Sampling(temperature=-1)}, "sampling.temperature", "temperature must be"),
         ({"sampling": pb.Sampling(temperature=float("nan"))}, "sampling.temperature", "got nan"),
@@ -101,6 +109,24 @@ def test_refused_in_one_sentence_that_names_the_field(fields, field, words):
     error = refusal(**fields)
     assert error.field == field
     assert words.lower() in str(error).lower()
+
+
+def test_a_lossy_law_needs_the_deployments_leave_and_the_requests():
+    request = check(pb.GenerateRequest(prompt="x", law="truncation:min_p", law_params={"min_p": 0.2}))
+    assert request.law == request.requested_law == Law("truncation:min_p", (("min_p", 0.2),))
+    assert not refusal(law="rumour").forbidden
+    for law, params, alternative in (
+        ("collaborative:lenience", {"lenience": 0.5}, "strict laws rejection and block"),
+        ("truncation:typical", {}, "eta_cutoff"),
+    ):
+        error = refusal(law=law, law_params=params)
+        assert error.forbidden
+        assert error.field == "law"
+        assert "lossy" in str(error)
+        assert alternative in str(error)
+    strict = dataclasses.replace(SPEC, laws=("none", "coupled"))
+    with pytest.raises(InvalidRequestError, match=r"min_p=0\.2"):
+        check(pb.GenerateRequest(prompt="x", law="truncation:min_p", law_params={"min_p": 0.2}), strict)
 
 
 @pytest.mark.parametrize(

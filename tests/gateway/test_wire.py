@@ -1,11 +1,13 @@
 """Provenance survives the wire, and its JSON survives metadata."""
 
 import json
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.gateway import wire
+from cluster.speculation.distortion import DistortionTotals
 from cluster.speculation.law import COUPLED, Claim, Law
 from cluster.speculation.messages import DrafterIdentity
 from cluster.speculation.provenance import Numerics, Provenance
@@ -14,10 +16,12 @@ from truedraft.v1 import inference_pb2 as pb
 
 counts = st.integers(0, 2**32 - 1)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+numbers = st.floats(0, 1e6)
+params = st.dictionaries(texts, numbers, max_size=3).map(lambda given: tuple(sorted(given.items())))
 provenances = st.builds(
     Provenance,
     requested_law=st.builds(Law, texts),
-    effective_law=st.builds(Law, texts),
+    effective_law=st.builds(Law, texts, params),
     claim=st.sampled_from(Claim),
     numerics=st.builds(Numerics, texts, texts, texts, counts, st.booleans()),
     seed=st.integers(0, 2**64 - 1),
@@ -31,11 +35,14 @@ provenances = st.builds(
     fallbacks=st.dictionaries(texts, st.integers(0, 10**6), max_size=3),
     trace_id=texts,
     verifier_replica=texts,
+    distortion=st.none() | st.builds(DistortionTotals, counts, numbers, numbers, numbers, numbers),
 )
 
 
 @given(provenances)
 def test_round_trip(provenance):
+    if provenance.requested_law.name == provenance.effective_law.name:
+        provenance = replace(provenance, requested_law=provenance.effective_law)
     sent = wire.to_proto(provenance).SerializeToString()
     assert wire.from_proto(pb.Provenance.FromString(sent)) == provenance
 
@@ -63,11 +70,17 @@ def test_derived_fields_are_sent():
     assert message.claim == "exact-law"
     assert message.fallback_rounds == 3
     assert message.acceptance_length == 2.0
+    assert not message.HasField("distortion")
+    lossy = wire.to_proto(example(distortion=DistortionTotals(4, 1.0, 0.5, 3.0, 0.25)))
+    assert (lossy.distortion.tv_mean, lossy.distortion.tv_max) == (0.25, 0.5)
 
 
 def test_json_has_every_field_and_a_seed_that_json_readers_keep():
     content = wire.to_dict(wire.to_proto(example(claim=Claim.LOSSY)))
-    assert set(content) >= {field.name for field in pb.Provenance.DESCRIPTOR.fields} - {"trace_id"}
+    assert set(content) >= {field.name for field in pb.Provenance.DESCRIPTOR.fields} - {
+        "trace_id",
+        "distortion",
+    }
     assert content["lossless"] is False
     assert content["seed"] == str(2**64 - 1)
     assert content["reasons"] == []

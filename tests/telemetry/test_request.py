@@ -4,7 +4,8 @@ from pathlib import Path
 
 from opentelemetry.sdk.trace import TracerProvider
 
-from cluster.speculation.law import COUPLED, NONE, Claim
+from cluster.speculation.distortion import DistortionTotals
+from cluster.speculation.law import COUPLED, NONE, Claim, Law
 from cluster.speculation.messages import DrafterIdentity
 from cluster.speculation.provenance import Numerics, Provenance
 from cluster.speculation.request import Finished, FinishReason, GenerationRequest
@@ -127,6 +128,26 @@ def test_plain_decoding_has_no_drafter_and_no_fallback():
 
 def test_a_lossy_answer_says_so():
     assert provenance_attributes(provenance(claim=Claim.UNPROVEN))["truedraft.lossless"] is False
+
+
+def test_a_lossy_law_tells_its_parameters_and_what_it_did():
+    lossy = Law("truncation:typical", (("epsilon", 0.09), ("delta", 0.3)))
+    assert root_attributes(request(law=lossy), "m", names.OPERATION_CHAT)[
+        "truedraft.verification.params"
+    ] == ("epsilon=0.09,delta=0.3")
+    spent = DistortionTotals(tokens=4, tv_total=1.0, tv_max=0.5, overshoot_max=3.0, kl_total=0.25)
+    attributes = provenance_attributes(provenance(effective_law=lossy, distortion=spent))
+    strict = provenance_attributes(provenance())
+    assert typed({name: attributes[name] for name in attributes.keys() - strict.keys()}) == typed(
+        {
+            "truedraft.verification.params": "epsilon=0.09,delta=0.3",
+            "truedraft.distortion.tv_mean": 0.25,
+            "truedraft.distortion.tv_max": 0.5,
+            "truedraft.distortion.tv_total": 1.0,
+            "truedraft.distortion.kl_total": 0.25,
+            "truedraft.overshoot.max": 3.0,
+        }
+    )
 
 
 def test_finish_reason_and_usage():

@@ -24,41 +24,51 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ctruedraft/v1/inference.proto\x12\x0ctruedraft.v1\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"\x8e\x01\n\x08Sampling\x12\x18\n\x0btemperature\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05top_k\x18\x02 \x01(\x05H\x01\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x01H\x02\x88\x01\x01\x12\x12\n\x05min_p\x18\x04 \x01(\x01H\x03\x88\x01\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_kB\x08\n\x06_top_pB\x08\n\x06_min_p\"\x8a\x02\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x06prompt\x18\x02 \x01(\t\x12\x12\n\nprompt_ids\x18\x03 \x03(\r\x12+\n\x08messages\x18\x04 \x03(\x0b\x32\x19.truedraft.v1.ChatMessage\x12(\n\x08sampling\x18\x05 \x01(\x0b\x32\x16.truedraft.v1.Sampling\x12\x17\n\nmax_tokens\x18\x06 \x01(\x05H\x00\x88\x01\x01\x12\x0c\n\x04stop\x18\x07 \x03(\t\x12\x11\n\x04seed\x18\x08 \x01(\x04H\x01\x88\x01\x01\x12\x0b\n\x03law\x18\t \x01(\t\x12\x0e\n\x06\x64omain\x18\n \x01(\tB\r\n\x0b_max_tokensB\x07\n\x05_seed\"i\n\x10GenerateResponse\x12$\n\x05\x64\x65lta\x18\x01 \x01(\x0b\x32\x13.truedraft.v1.DeltaH\x00\x12&\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\x14.truedraft.v1.AnswerH\x00\x42\x07\n\x05\x65vent\"5\n\x05\x44\x65lta\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x0b\n\x03law\x18\x03 \x01(\t\"Y\n\x10\x43ompleteResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12$\n\x06\x61nswer\x18\x03 \x01(\x0b\x32\x14.truedraft.v1.Answer\"\xa8\x01\n\x06\x41nswer\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x31\n\rfinish_reason\x18\x03 \x01(\x0e\x32\x1a.truedraft.v1.FinishReason\x12\"\n\x05usage\x18\x04 \x01(\x0b\x32\x13.truedraft.v1.Usage\x12,\n\nprovenance\x18\x05 \x01(\x0b\x32\x18.truedraft.v1.Provenance\"4\n\x05Usage\x12\x14\n\x0cinput_tokens\x18\x01 \x01(\r\x12\x15\n\routput_tokens\x18\x02 \x01(\r\"\x8b\x04\n\nProvenance\x12\x15\n\rrequested_law\x18\x01 \x01(\t\x12\x15\n\reffective_law\x18\x02 \x01(\t\x12\x10\n\x08lossless\x18\x03 \x01(\x08\x12\r\n\x05\x63laim\x18\x04 \x01(\t\x12\x0f\n\x07reasons\x18\x05 \x03(\t\x12(\n\x08numerics\x18\x06 \x01(\x0b\x32\x16.truedraft.v1.Numerics\x12\'\n\x08\x64rafters\x18\x07 \x03(\x0b\x32\x15.truedraft.v1.Drafter\x12\x0e\n\x06rounds\x18\x08 \x01(\r\x12\x14\n\x0c\x64raft_tokens\x18\t \x01(\r\x12\x17\n\x0f\x61\x63\x63\x65pted_tokens\x18\n \x01(\r\x12\x19\n\x11\x63orrection_tokens\x18\x0b \x01(\r\x12\x14\n\x0c\x62onus_tokens\x18\x0c \x01(\r\x12\x17\n\x0f\x66\x61llback_rounds\x18\r \x01(\r\x12:\n\tfallbacks\x18\x0e \x03(\x0b\x32\'.truedraft.v1.Provenance.FallbacksEntry\x12\x19\n\x11\x61\x63\x63\x65ptance_length\x18\x0f \x01(\x01\x12\x0c\n\x04seed\x18\x10 \x01(\x04\x12\x10\n\x08trace_id\x18\x11 \x01(\t\x12\x18\n\x10verifier_replica\x18\x12 \x01(\t\x1a\x30\n\x0e\x46\x61llbacksEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"h\n\x08Numerics\x12\x14\n\x0cweights_hash\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\x0f\n\x07kernels\x18\x03 \x01(\t\x12\x0f\n\x07threads\x18\x04 \x01(\r\x12\x15\n\rrow_invariant\x18\x05 \x01(\x08\"7\n\x07\x44rafter\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0f\n\x07replica\x18\x03 \x01(\t*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x32\xaa\x01\n\x10InferenceService\x12K\n\x08Generate\x12\x1d.truedraft.v1.GenerateRequest\x1a\x1e.truedraft.v1.GenerateResponse0\x01\x12I\n\x08\x43omplete\x12\x1d.truedraft.v1.GenerateRequest\x1a\x1e.truedraft.v1.CompleteResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ctruedraft/v1/inference.proto\x12\x0ctruedraft.v1\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"\x8e\x01\n\x08Sampling\x12\x18\n\x0btemperature\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05top_k\x18\x02 \x01(\x05H\x01\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x01H\x02\x88\x01\x01\x12\x12\n\x05min_p\x18\x04 \x01(\x01H\x03\x88\x01\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_kB\x08\n\x06_top_pB\x08\n\x06_min_p\"\xfe\x02\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x06prompt\x18\x02 \x01(\t\x12\x12\n\nprompt_ids\x18\x03 \x03(\r\x12+\n\x08messages\x18\x04 \x03(\x0b\x32\x19.truedraft.v1.ChatMessage\x12(\n\x08sampling\x18\x05 \x01(\x0b\x32\x16.truedraft.v1.Sampling\x12\x17\n\nmax_tokens\x18\x06 \x01(\x05H\x00\x88\x01\x01\x12\x0c\n\x04stop\x18\x07 \x03(\t\x12\x11\n\x04seed\x18\x08 \x01(\x04H\x01\x88\x01\x01\x12\x0b\n\x03law\x18\t \x01(\t\x12\x0e\n\x06\x64omain\x18\n \x01(\t\x12@\n\nlaw_params\x18\x0b \x03(\x0b\x32,.truedraft.v1.GenerateRequest.LawParamsEntry\x1a\x30\n\x0eLawParamsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\r\n\x0b_max_tokensB\x07\n\x05_seed\"i\n\x10GenerateResponse\x12$\n\x05\x64\x65lta\x18\x01 \x01(\x0b\x32\x13.truedraft.v1.DeltaH\x00\x12&\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\x14.truedraft.v1.AnswerH\x00\x42\x07\n\x05\x65vent\"5\n\x05\x44\x65lta\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x0b\n\x03law\x18\x03 \x01(\t\"Y\n\x10\x43ompleteResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12$\n\x06\x61nswer\x18\x03 \x01(\x0b\x32\x14.truedraft.v1.Answer\"\xa8\x01\n\x06\x41nswer\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x31\n\rfinish_reason\x18\x03 \x01(\x0e\x32\x1a.truedraft.v1.FinishReason\x12\"\n\x05usage\x18\x04 \x01(\x0b\x32\x13.truedraft.v1.Usage\x12,\n\nprovenance\x18\x05 \x01(\x0b\x32\x18.truedraft.v1.Provenance\"4\n\x05Usage\x12\x14\n\x0cinput_tokens\x18\x01 \x01(\r\x12\x15\n\routput_tokens\x18\x02 \x01(\r\"\xa8\x05\n\nProvenance\x12\x15\n\rrequested_law\x18\x01 \x01(\t\x12\x15\n\reffective_law\x18\x02 \x01(\t\x12\x10\n\x08lossless\x18\x03 \x01(\x08\x12\r\n\x05\x63laim\x18\x04 \x01(\t\x12\x0f\n\x07reasons\x18\x05 \x03(\t\x12(\n\x08numerics\x18\x06 \x01(\x0b\x32\x16.truedraft.v1.Numerics\x12\'\n\x08\x64rafters\x18\x07 \x03(\x0b\x32\x15.truedraft.v1.Drafter\x12\x0e\n\x06rounds\x18\x08 \x01(\r\x12\x14\n\x0c\x64raft_tokens\x18\t \x01(\r\x12\x17\n\x0f\x61\x63\x63\x65pted_tokens\x18\n \x01(\r\x12\x19\n\x11\x63orrection_tokens\x18\x0b \x01(\r\x12\x14\n\x0c\x62onus_tokens\x18\x0c \x01(\r\x12\x17\n\x0f\x66\x61llback_rounds\x18\r \x01(\r\x12:\n\tfallbacks\x18\x0e \x03(\x0b\x32\'.truedraft.v1.Provenance.FallbacksEntry\x12\x19\n\x11\x61\x63\x63\x65ptance_length\x18\x0f \x01(\x01\x12\x0c\n\x04seed\x18\x10 \x01(\x04\x12\x10\n\x08trace_id\x18\x11 \x01(\t\x12\x18\n\x10verifier_replica\x18\x12 \x01(\t\x12;\n\nlaw_params\x18\x13 \x03(\x0b\x32\'.truedraft.v1.Provenance.LawParamsEntry\x12,\n\ndistortion\x18\x14 \x01(\x0b\x32\x18.truedraft.v1.Distortion\x1a\x30\n\x0e\x46\x61llbacksEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\x1a\x30\n\x0eLawParamsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"x\n\nDistortion\x12\x0e\n\x06tokens\x18\x01 \x01(\r\x12\x0f\n\x07tv_mean\x18\x02 \x01(\x01\x12\x0e\n\x06tv_max\x18\x03 \x01(\x01\x12\x10\n\x08tv_total\x18\x04 \x01(\x01\x12\x15\n\rovershoot_max\x18\x05 \x01(\x01\x12\x10\n\x08kl_total\x18\x06 \x01(\x01\"h\n\x08Numerics\x12\x14\n\x0cweights_hash\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\x0f\n\x07kernels\x18\x03 \x01(\t\x12\x0f\n\x07threads\x18\x04 \x01(\r\x12\x15\n\rrow_invariant\x18\x05 \x01(\x08\"7\n\x07\x44rafter\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0f\n\x07replica\x18\x03 \x01(\t*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x32\xaa\x01\n\x10InferenceService\x12K\n\x08Generate\x12\x1d.truedraft.v1.GenerateRequest\x1a\x1e.truedraft.v1.GenerateResponse0\x01\x12I\n\x08\x43omplete\x12\x1d.truedraft.v1.GenerateRequest\x1a\x1e.truedraft.v1.CompleteResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'truedraft.v1.inference_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_GENERATEREQUEST_LAWPARAMSENTRY']._loaded_options = None
+  _globals['_GENERATEREQUEST_LAWPARAMSENTRY']._serialized_options = b'8\001'
   _globals['_PROVENANCE_FALLBACKSENTRY']._loaded_options = None
   _globals['_PROVENANCE_FALLBACKSENTRY']._serialized_options = b'8\001'
-  _globals['_FINISHREASON']._serialized_start=1673
-  _globals['_FINISHREASON']._serialized_end=1768
+  _globals['_PROVENANCE_LAWPARAMSENTRY']._loaded_options = None
+  _globals['_PROVENANCE_LAWPARAMSENTRY']._serialized_options = b'8\001'
+  _globals['_FINISHREASON']._serialized_start=2068
+  _globals['_FINISHREASON']._serialized_end=2163
   _globals['_CHATMESSAGE']._serialized_start=46
   _globals['_CHATMESSAGE']._serialized_end=90
   _globals['_SAMPLING']._serialized_start=93
   _globals['_SAMPLING']._serialized_end=235
   _globals['_GENERATEREQUEST']._serialized_start=238
-  _globals['_GENERATEREQUEST']._serialized_end=504
-  _globals['_GENERATERESPONSE']._serialized_start=506
-  _globals['_GENERATERESPONSE']._serialized_end=611
-  _globals['_DELTA']._serialized_start=613
-  _globals['_DELTA']._serialized_end=666
-  _globals['_COMPLETERESPONSE']._serialized_start=668
-  _globals['_COMPLETERESPONSE']._serialized_end=757
-  _globals['_ANSWER']._serialized_start=760
-  _globals['_ANSWER']._serialized_end=928
-  _globals['_USAGE']._serialized_start=930
-  _globals['_USAGE']._serialized_end=982
-  _globals['_PROVENANCE']._serialized_start=985
-  _globals['_PROVENANCE']._serialized_end=1508
-  _globals['_PROVENANCE_FALLBACKSENTRY']._serialized_start=1460
-  _globals['_PROVENANCE_FALLBACKSENTRY']._serialized_end=1508
-  _globals['_NUMERICS']._serialized_start=1510
-  _globals['_NUMERICS']._serialized_end=1614
-  _globals['_DRAFTER']._serialized_start=1616
-  _globals['_DRAFTER']._serialized_end=1671
-  _globals['_INFERENCESERVICE']._serialized_start=1771
-  _globals['_INFERENCESERVICE']._serialized_end=1941
+  _globals['_GENERATEREQUEST']._serialized_end=620
+  _globals['_GENERATEREQUEST_LAWPARAMSENTRY']._serialized_start=548
+  _globals['_GENERATEREQUEST_LAWPARAMSENTRY']._serialized_end=596
+  _globals['_GENERATERESPONSE']._serialized_start=622
+  _globals['_GENERATERESPONSE']._serialized_end=727
+  _globals['_DELTA']._serialized_start=729
+  _globals['_DELTA']._serialized_end=782
+  _globals['_COMPLETERESPONSE']._serialized_start=784
+  _globals['_COMPLETERESPONSE']._serialized_end=873
+  _globals['_ANSWER']._serialized_start=876
+  _globals['_ANSWER']._serialized_end=1044
+  _globals['_USAGE']._serialized_start=1046
+  _globals['_USAGE']._serialized_end=1098
+  _globals['_PROVENANCE']._serialized_start=1101
+  _globals['_PROVENANCE']._serialized_end=1781
+  _globals['_PROVENANCE_FALLBACKSENTRY']._serialized_start=1683
+  _globals['_PROVENANCE_FALLBACKSENTRY']._serialized_end=1731
+  _globals['_PROVENANCE_LAWPARAMSENTRY']._serialized_start=548
+  _globals['_PROVENANCE_LAWPARAMSENTRY']._serialized_end=596
+  _globals['_DISTORTION']._serialized_start=1783
+  _globals['_DISTORTION']._serialized_end=1903
+  _globals['_NUMERICS']._serialized_start=1905
+  _globals['_NUMERICS']._serialized_end=2009
+  _globals['_DRAFTER']._serialized_start=2011
+  _globals['_DRAFTER']._serialized_end=2066
+  _globals['_INFERENCESERVICE']._serialized_start=2166
+  _globals['_INFERENCESERVICE']._serialized_end=2336
 # @@protoc_insertion_point(module_scope)

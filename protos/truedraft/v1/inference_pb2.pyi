@@ -37,7 +37,14 @@ class Sampling(_message.Message):
     def __init__(self, temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("model", "prompt", "prompt_ids", "messages", "sampling", "max_tokens", "stop", "seed", "law", "domain")
+    __slots__ = ("model", "prompt", "prompt_ids", "messages", "sampling", "max_tokens", "stop", "seed", "law", "domain", "law_params")
+    class LawParamsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     MODEL_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     PROMPT_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -48,6 +55,7 @@ class GenerateRequest(_message.Message):
     SEED_FIELD_NUMBER: _ClassVar[int]
     LAW_FIELD_NUMBER: _ClassVar[int]
     DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    LAW_PARAMS_FIELD_NUMBER: _ClassVar[int]
     model: str
     prompt: str
     prompt_ids: _containers.RepeatedScalarFieldContainer[int]
@@ -58,7 +66,8 @@ class GenerateRequest(_message.Message):
     seed: int
     law: str
     domain: str
-    def __init__(self, model: _Optional[str] = ..., prompt: _Optional[str] = ..., prompt_ids: _Optional[_Iterable[int]] = ..., messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., max_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., seed: _Optional[int] = ..., law: _Optional[str] = ..., domain: _Optional[str] = ...) -> None: ...
+    law_params: _containers.ScalarMap[str, float]
+    def __init__(self, model: _Optional[str] = ..., prompt: _Optional[str] = ..., prompt_ids: _Optional[_Iterable[int]] = ..., messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., max_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., seed: _Optional[int] = ..., law: _Optional[str] = ..., domain: _Optional[str] = ..., law_params: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
     __slots__ = ("delta", "answer")
@@ -111,7 +120,7 @@ class Usage(_message.Message):
     def __init__(self, input_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ...) -> None: ...
 
 class Provenance(_message.Message):
-    __slots__ = ("requested_law", "effective_law", "lossless", "claim", "reasons", "numerics", "drafters", "rounds", "draft_tokens", "accepted_tokens", "correction_tokens", "bonus_tokens", "fallback_rounds", "fallbacks", "acceptance_length", "seed", "trace_id", "verifier_replica")
+    __slots__ = ("requested_law", "effective_law", "lossless", "claim", "reasons", "numerics", "drafters", "rounds", "draft_tokens", "accepted_tokens", "correction_tokens", "bonus_tokens", "fallback_rounds", "fallbacks", "acceptance_length", "seed", "trace_id", "verifier_replica", "law_params", "distortion")
     class FallbacksEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -119,6 +128,13 @@ class Provenance(_message.Message):
         key: str
         value: int
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class LawParamsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     REQUESTED_LAW_FIELD_NUMBER: _ClassVar[int]
     EFFECTIVE_LAW_FIELD_NUMBER: _ClassVar[int]
     LOSSLESS_FIELD_NUMBER: _ClassVar[int]
@@ -137,6 +153,8 @@ class Provenance(_message.Message):
     SEED_FIELD_NUMBER: _ClassVar[int]
     TRACE_ID_FIELD_NUMBER: _ClassVar[int]
     VERIFIER_REPLICA_FIELD_NUMBER: _ClassVar[int]
+    LAW_PARAMS_FIELD_NUMBER: _ClassVar[int]
+    DISTORTION_FIELD_NUMBER: _ClassVar[int]
     requested_law: str
     effective_law: str
     lossless: bool
@@ -155,7 +173,25 @@ class Provenance(_message.Message):
     seed: int
     trace_id: str
     verifier_replica: str
-    def __init__(self, requested_law: _Optional[str] = ..., effective_law: _Optional[str] = ..., lossless: _Optional[bool] = ..., claim: _Optional[str] = ..., reasons: _Optional[_Iterable[str]] = ..., numerics: _Optional[_Union[Numerics, _Mapping]] = ..., drafters: _Optional[_Iterable[_Union[Drafter, _Mapping]]] = ..., rounds: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., correction_tokens: _Optional[int] = ..., bonus_tokens: _Optional[int] = ..., fallback_rounds: _Optional[int] = ..., fallbacks: _Optional[_Mapping[str, int]] = ..., acceptance_length: _Optional[float] = ..., seed: _Optional[int] = ..., trace_id: _Optional[str] = ..., verifier_replica: _Optional[str] = ...) -> None: ...
+    law_params: _containers.ScalarMap[str, float]
+    distortion: Distortion
+    def __init__(self, requested_law: _Optional[str] = ..., effective_law: _Optional[str] = ..., lossless: _Optional[bool] = ..., claim: _Optional[str] = ..., reasons: _Optional[_Iterable[str]] = ..., numerics: _Optional[_Union[Numerics, _Mapping]] = ..., drafters: _Optional[_Iterable[_Union[Drafter, _Mapping]]] = ..., rounds: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., correction_tokens: _Optional[int] = ..., bonus_tokens: _Optional[int] = ..., fallback_rounds: _Optional[int] = ..., fallbacks: _Optional[_Mapping[str, int]] = ..., acceptance_length: _Optional[float] = ..., seed: _Optional[int] = ..., trace_id: _Optional[str] = ..., verifier_replica: _Optional[str] = ..., law_params: _Optional[_Mapping[str, float]] = ..., distortion: _Optional[_Union[Distortion, _Mapping]] = ...) -> None: ...
+
+class Distortion(_message.Message):
+    __slots__ = ("tokens", "tv_mean", "tv_max", "tv_total", "overshoot_max", "kl_total")
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TV_MEAN_FIELD_NUMBER: _ClassVar[int]
+    TV_MAX_FIELD_NUMBER: _ClassVar[int]
+    TV_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    OVERSHOOT_MAX_FIELD_NUMBER: _ClassVar[int]
+    KL_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    tokens: int
+    tv_mean: float
+    tv_max: float
+    tv_total: float
+    overshoot_max: float
+    kl_total: float
+    def __init__(self, tokens: _Optional[int] = ..., tv_mean: _Optional[float] = ..., tv_max: _Optional[float] = ..., tv_total: _Optional[float] = ..., overshoot_max: _Optional[float] = ..., kl_total: _Optional[float] = ...) -> None: ...
 
 class Numerics(_message.Message):
     __slots__ = ("weights_hash", "dtype", "kernels", "threads", "row_invariant")
