@@ -227,6 +227,21 @@ def speed(
         raise typer.Exit(130) from None
 
 
+@app.command()
+def lab(
+    picture: Annotated[Path | None, typer.Option(help="Draw the table to this file, .svg or .png.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Compute, exactly and on small vocabularies, which rules leave the output law alone and which do not."""
+    from cluster.lab.report import run
+
+    try:
+        as_expected = run(as_json, picture)
+    except (OSError, ValueError) as error:
+        _fail("BAD_PICTURE", str(error), as_json, 2)
+    raise typer.Exit(0 if as_expected else 1)
+
+
 def _law_params(given: Sequence[str]) -> dict[str, float]:
     """Raises ValueError, a sentence, for what is not NAME=NUMBER or is given twice."""
     params: dict[str, float] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -66,9 +67,11 @@ def random_world(
 ) -> World:
     """Rows drawn at random, fixed by seed and prefix; zeros: tokens without probability in each row."""
 
+    @cache
     def target(prefix: Prefix) -> Row:
         return row_of(random.Random(f"p{seed}{prefix}"), vocab, target_zeros, sharpness)
 
+    @cache
     def proposal(prefix: Prefix) -> SparseRow:
         row = row_of(random.Random(f"q{seed}{prefix}"), vocab, proposal_zeros, sharpness)
         sent = torch.tensor(row).tolist()
