@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
+
+# Attention reads keys in multiples of it, the surplus masked.
+_STEP = 64
+
+
+def padded(length: int) -> int:
+    """How many keys are read for a prefix of `length` tokens."""
+    return -(-length // _STEP) * _STEP
 
 
 class SequenceCache:
@@ -17,18 +24,25 @@ class SequenceCache:
         self.length = 0
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}
 
-    def write(self, layer: int, start: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Puts rows at positions start.. and returns all keys and values up to their end.
+    def write(self, layer: int, start: int, key: Tensor, value: Tensor) -> None:
+        """Puts rows at positions start..; key, value: [rows, kv_heads, head_dim].
 
-        key, value: [kv_heads, rows, head_dim]. Returns views [kv_heads, start + rows, head_dim].
+        Raises ValueError beyond the capacity.
         """
-        end = start + key.shape[1]
+        end = start + key.shape[0]
+        if end > self.capacity:
+            raise ValueError(f"a cache of {self.capacity} tokens has no room for {end}")
         if layer not in self._layers:
             self._layers[layer] = (self._room(key), self._room(value))
         keys, values = self._layers[layer]
-        keys[:, start:end] = key
-        values[:, start:end] = value
-        return keys[:, :end], values[:, :end]
+        keys[start:end] = key
+        values[start:end] = value
+
+    def read(self, layer: int, count: int) -> tuple[Tensor, Tensor]:
+        """The first `count` keys and values: views [kv_heads, count, head_dim]; count: `padded`."""
+        keys, values = self._layers[layer]
+        return keys[:count].transpose(0, 1), values[:count].transpose(0, 1)
 
     def _room(self, like: Tensor) -> Tensor:
-        return torch.empty(like.shape[0], self.capacity, like.shape[2], dtype=like.dtype, device=like.device)
+        # Zeros: what is masked still enters a product, and there a NaN would survive.
+        return like.new_zeros(padded(self.capacity), *like.shape[1:])

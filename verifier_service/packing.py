@@ -21,15 +21,28 @@ class PackedLinear(nn.Module):
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        self.out_features = weight.shape[0]
+        self.out_features, self.in_features = weight.shape
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _PACKED_ROWS)
         self.bias = bias
+        self._doubled = self._single_rows_differ()
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.numel() == 0:
+        rows = x.numel() // self.in_features
+        if rows == 0:
             return x.new_empty(*x.shape[:-1], self.out_features)
+        if rows == 1 and self._doubled:
+            y = self._multiply(x.expand(2, *x.shape[1:]) if x.dim() > 1 else x.expand(2, -1))
+            return y[:1] if x.dim() > 1 else y[0]
+        return self._multiply(x)
+
+    def _multiply(self, x: Tensor) -> Tensor:
         y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
         return y
+
+    def _single_rows_differ(self) -> bool:
+        """With AVX-512 a single row of more than 1,024 inputs is summed in another order than several."""
+        probe = torch.linspace(-1.0, 1.0, 2 * self.in_features).view(2, -1)
+        return not torch.equal(self._multiply(probe[:1]), self._multiply(probe)[:1])
 
 
 class PackedGroup:
@@ -42,7 +55,7 @@ class PackedGroup:
         optional: list[Tensor | None] = [linear.bias for linear in linears]
         biases = [bias for bias in optional if bias is not None]
         weights: list[Tensor] = [linear.weight for linear in linears]
-        self._linear = PackedLinear(torch.cat(weights), torch.cat(biases) if biases else None)
+        self.linear = PackedLinear(torch.cat(weights), torch.cat(biases) if biases else None)
         self._sizes = [linear.out_features for linear in linears]
         self._input: Tensor | None = None
         self._outputs: list[Tensor] = []
@@ -51,7 +64,7 @@ class PackedGroup:
         """The projection `index` of x; all are computed when x is first seen and handed out once."""
         if x is not self._input:
             self._input = x
-            self._outputs = list(self._linear(x).split(self._sizes, dim=-1))
+            self._outputs = list(self.linear(x).split(self._sizes, dim=-1))
         result = self._outputs[index]
         if index == len(self._sizes) - 1:
             self._input, self._outputs = None, []

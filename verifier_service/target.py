@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,10 +13,15 @@ from transformers import PreTrainedModel
 
 from cluster.speculation.provenance import Numerics
 from verifier_service import attention, packing
-from verifier_service.attention import Segment
+from verifier_service.attention import Batch, Segment
+from verifier_service.decoder import Decoder, can_decode
 from verifier_service.kv_cache import SequenceCache
 
+log = logging.getLogger(__name__)
+
 _LAYER_TYPES = {"full_attention", "sliding_attention"}
+# Rows on which the lean decoder is compared with transformers.
+_PROBE_ROWS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,7 @@ class TargetModel:
         self._packed = self._device.type == "cpu" and model.dtype == torch.float32
         if self._packed:
             packing.pack(model)
+        self._decoder = self._lean_decoder() if self._packed else None
         text = model.config.get_text_config()
         self.vocab_size: int = text.vocab_size
         self.context: int = text.max_position_embeddings
@@ -72,19 +79,58 @@ class TargetModel:
             keep.extend(range(len(tokens) + count - rows.wanted, len(tokens) + count))
             tokens.extend(rows.tokens)
             positions.extend(range(rows.start, rows.start + count))
+        run = self._decoder.forward if self._decoder is not None else self._through_transformers
+        ids, places, wanted = (
+            torch.tensor(values, dtype=torch.long, device=self._device)
+            for values in (tokens, positions, keep)
+        )
+        logits = run(ids, places, Batch(segments, self._device), wanted)
+        return list(logits.split([rows.wanted for rows in batch]))
+
+    def _through_transformers(self, tokens: Tensor, positions: Tensor, batch: Batch, keep: Tensor) -> Tensor:
         output = self._model(
-            input_ids=torch.tensor([tokens], device=self._device),
-            position_ids=torch.tensor([positions], device=self._device),
+            input_ids=tokens[None],
+            position_ids=positions[None],
             use_cache=False,
-            logits_to_keep=torch.tensor(keep, dtype=torch.long, device=self._device),
-            segments=segments,
+            logits_to_keep=keep,
+            batch=batch,
         )
         logits: Tensor = output.logits[0].float()
-        return list(logits.split([rows.wanted for rows in batch]))
+        return logits
+
+    @torch.inference_mode()
+    def _lean_decoder(self) -> Decoder | None:
+        """A decoder that gives this model's logits, if there is one."""
+        if not can_decode(self._model):
+            return None
+        decoder = Decoder(self._model)
+        positions = torch.arange(_PROBE_ROWS)
+        probe = (37 * positions * positions + 11) % self._model.config.get_text_config().vocab_size
+        expected, got = (
+            run(
+                probe,
+                positions,
+                Batch([Segment(SequenceCache(_PROBE_ROWS), 0, _PROBE_ROWS, 0, 4)], self._device),
+                positions,
+            )
+            for run in (self._through_transformers, decoder.forward)
+        )
+        if torch.allclose(got, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max())):
+            return decoder
+        log.warning(
+            "the lean decoder differs from transformers on this %s model", self._model.config.model_type
+        )
+        return None
 
     def numerics(self, row_invariant: bool) -> Numerics:
         """What bitwise equality of this model's tokens is relative to."""
-        kernels = "onednn-packed+sdpa-rows" if self._packed else "stock+sdpa-rows"
+        kernels = "+".join(
+            (
+                "onednn-packed" if self._packed else "stock",
+                "sdpa-tiles",
+                "lean" if self._decoder is not None else "transformers",
+            )
+        )
         return Numerics(
             weights_hash=self._weights_hash,
             dtype=str(self._model.dtype).removeprefix("torch."),

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from verifier_service.attention import TILE, Segment, ragged_attention
+from verifier_service.attention import TILE, Batch, Segment, ragged_attention
 from verifier_service.kv_cache import SequenceCache
 
 HEADS, KV_HEADS, DIM = 4, 2, 8
@@ -25,6 +25,10 @@ class Text:
         self.cache = SequenceCache(length)
 
 
+def batch(segments):
+    return Batch(segments, torch.device("cpu"))
+
+
 def attend(*parts, window=None, **kwargs):
     """Attention over (text, first, last, prompt) side by side: [rows, heads, dim] for each."""
     segments, row = [], 0
@@ -37,7 +41,7 @@ def attend(*parts, window=None, **kwargs):
         for name in ("query", "key", "value")
     )
     out, weights = ragged_attention(
-        module, query, key, value, None, SCALING, segments, sliding_window=window, **kwargs
+        module, query, key, value, None, SCALING, batch(segments), sliding_window=window, **kwargs
     )
     assert weights is None
     return out[0].split([last - first for _, first, last, _ in parts])
@@ -129,6 +133,6 @@ def test_a_window_kept_in_the_module_counts_like_one_that_is_passed():
     kept, passed = Text(20, seed=11), Text(20, seed=11)
     module = SimpleNamespace(layer_idx=0, sliding_window=4)
     out, _ = ragged_attention(
-        module, kept.query, kept.key, kept.value, None, SCALING, [Segment(kept.cache, 0, 20, 0, 19)]
+        module, kept.query, kept.key, kept.value, None, SCALING, batch([Segment(kept.cache, 0, 20, 0, 19)])
     )
     assert torch.equal(out[0], attend((passed, 0, 20, 20), window=4)[0])

@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from cluster.checkpoints import load_model, resolve
 from cluster.checkpoints.tiny import build_tiny
 from verifier_service.attention import TILE
-from verifier_service.kv_cache import SequenceCache
+from verifier_service.kv_cache import SequenceCache, padded
 from verifier_service.packing import GroupMember, PackedLinear
 from verifier_service.target import Rows, TargetModel
 
@@ -210,7 +210,13 @@ def test_a_batch_that_wants_no_logits_runs(loaded):
 
 def test_a_cache_takes_no_more_than_its_capacity():
     cache = SequenceCache(4)
-    keys, _ = cache.write(0, 2, torch.ones(2, 2, 8), torch.ones(2, 2, 8))
-    assert keys.shape == (2, 4, 8)
-    with pytest.raises(RuntimeError):
-        cache.write(0, 3, torch.ones(2, 2, 8), torch.ones(2, 2, 8))
+    rows = torch.ones(2, 3, 8)
+    cache.write(0, 2, rows, 2 * rows)
+    keys, values = cache.read(0, padded(4))
+    assert keys.shape == values.shape == (3, padded(4), 8)
+    assert torch.equal(keys[:, 2:4].transpose(0, 1), rows)
+    assert torch.equal(values[:, 2:4].transpose(0, 1), 2 * rows)
+    # What lies beyond the tokens is masked, but must be a number.
+    assert float(keys[:, 4:].abs().sum()) == 0.0
+    with pytest.raises(ValueError, match="a cache of 4 tokens has no room for 5"):
+        cache.write(0, 3, rows, rows)
