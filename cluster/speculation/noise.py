@@ -1,8 +1,8 @@
 """Keyed noise: the randomness of a request as a function of its seed and of positions.
 
 Everything is drawn from integers of a counter-based generator, through double-precision additions,
-multiplications and divisions only. These are correctly rounded everywhere and torch's eager kernels
-do not fuse them, so both services and both kinds of device get the same numbers, bit for bit.
+multiplications and divisions only. These are correctly rounded everywhere and numpy does not fuse them;
+a device computes integers alone. So both services and both kinds of device get the same numbers, bit for bit.
 Gumbel noise serves `none` and `coupled`; uniforms serve the laws that accept, reject and draw again.
 """
 
@@ -13,7 +13,9 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from cluster.speculation.philox import philox, philox_words
@@ -24,8 +26,10 @@ _SQRT2 = math.sqrt(2.0)
 # log m = 2 atanh(s), s = (m - 1) / (m + 1); |s| < 0.172 for m in [sqrt(1/2), sqrt(2)), so the
 # series to s^21 is exact to the last bits of a double.
 _ATANH = [2.0 / (2 * k + 1) for k in range(11)]
-# How many of the most probable tokens decide the bound that rules out the others.
-_CONTENDERS = 16
+# A row with no more than this part of its vocabulary left has noise drawn for single tokens.
+_SPARSE = 16
+
+_Doubles = NDArray[np.float64]
 
 
 class Purpose(StrEnum):
@@ -44,30 +48,32 @@ def derive_key(seed: int, purpose: Purpose) -> int:
     return int.from_bytes(digest, "little")
 
 
-def _log(x: Tensor) -> Tensor:
+def _log(x: _Doubles) -> _Doubles:
     """Natural logarithm of positive doubles by exactly rounded operations alone."""
-    bits = x.view(torch.int64)
+    bits = x.view(np.int64)
     exponent = (bits >> 52) - 1023
-    mantissa = ((bits & 0x000FFFFFFFFFFFFF) | 0x3FF0000000000000).view(torch.float64)
+    mantissa = ((bits & 0x000FFFFFFFFFFFFF) | 0x3FF0000000000000).view(np.float64)
     above = mantissa >= _SQRT2
-    mantissa = torch.where(above, mantissa * 0.5, mantissa)
-    exponent = exponent + above.long()
+    mantissa = np.where(above, mantissa * 0.5, mantissa)
+    exponent = exponent + above
     s = (mantissa - 1.0) / (mantissa + 1.0)
     square = s * s
-    series = torch.full_like(s, _ATANH[-1])
+    series = np.full_like(s, _ATANH[-1])
     for coefficient in reversed(_ATANH[:-1]):
         series = series * square
         series = series + coefficient
-    return series * s + exponent.double() * _LN2
+    return series * s + exponent * _LN2
 
 
-def _open_unit(words: Tensor) -> Tensor:
-    """Words in [0, 2**32) to doubles in the open interval (0, 1)."""
-    return (words.double() + 0.5) * 2.0**-32
+def _gumbel(words: Tensor) -> _Doubles:
+    """Words in [0, 2**32), through doubles in the open interval (0, 1), to Gumbel noise."""
+    uniform = (words.cpu().numpy() + 0.5) * 2.0**-32
+    return -_log(-_log(uniform))
 
 
-def _gumbel(words: Tensor) -> Tensor:
-    return -_log(-_log(_open_unit(words)))
+def _scores(probs: Tensor, words: Tensor) -> _Doubles:
+    """log p + G of a few tokens."""
+    return _log(probs.cpu().double().numpy()) + _gumbel(words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +90,7 @@ class GumbelField:
 
     def gumbel(self, position: int, vocab: int, device: torch.device | str = "cpu") -> Tensor:
         """G[position, :]: standard Gumbel noise, float64 [vocab]."""
-        return _gumbel(self.words(position, vocab, device))
+        return torch.from_numpy(_gumbel(self.words(position, vocab))).to(device)
 
     def winner(self, position: int, probs: Tensor) -> int:
         """argmax over tokens of log p + G[position], ties to the lowest id; a draw from p.
@@ -92,27 +98,27 @@ class GumbelField:
         probs: [V], non-negative, not all zero, in float32 or float64. Gumbel-max: Gumbel (1954);
         shared with a drafter: Daliri, Musco, Suresh (arXiv 2408.07978), section 3.
 
-        Only tokens that can win are given their noise. With s the score of the best of a few
-        probable tokens, v can beat it only if U_v >= exp(-p_v e^-s), hence only if
-        U_v >= 1 - p_v e^-s, which is a comparison of integers.
+        Only tokens that can win are given their noise. With s the score of the most probable token, v can
+        beat it only if U_v >= exp(-p_v e^-s), hence only if U_v >= 1 - p_v e^-s, which is a comparison of
+        integers. A row that was cut to few tokens has only their integers drawn.
         """
         vocab = probs.shape[0]
-        top = torch.topk(probs, min(_CONTENDERS, vocab))
-        if top.values.shape[0] == vocab or float(top.values[-1]) == 0.0:
-            # The whole support is among the contenders.
-            support = top.indices[top.values > 0].sort().values
+        if int(torch.count_nonzero(probs)) * _SPARSE <= vocab:
+            support = probs.nonzero()[:, 0]
             if support.shape[0] == 1:
                 return int(support[0])
             words = self._words_of(support, position)
         else:
             words = self.words(position, vocab, probs.device)
-            bound = float((_log(top.values.double()) + _gumbel(words[top.indices])).max())
+            # Many times faster than argmax.
+            leader = (probs == probs.max()).nonzero()[:1, 0]
+            bound = float(_scores(probs[leader], words[leader])[0])
             # The slack covers rounding to single precision; what it lets through merely costs its noise.
             reach = probs.float() * (math.exp(-bound) * 2.0**32 * (1.0 + 1e-6))
             support = ((2**32 - words).float() - 0.5 <= reach).nonzero()[:, 0]
             words = words[support]
-        score = _log(probs[support].double()) + _gumbel(words)
-        return int(support[score == score.max()][0])
+        # The first of equal scores, and ids ascend.
+        return int(support[int(np.argmax(_scores(probs[support], words)))])
 
     def _words_of(self, tokens: Tensor, position: int) -> Tensor:
         counter = (tokens // 4, position & 0xFFFFFFFF, position >> 32, 0)

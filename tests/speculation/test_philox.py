@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cluster.speculation.philox import philox, philox_words
+from cluster.speculation.philox import _on_device, philox, philox_words
 
 # Random123's known answers for philox4x32-10: counter, key, output.
 KNOWN = [
@@ -58,3 +58,16 @@ def test_words_fit_in_32_bits():
     output = philox((torch.arange(10_000), 1, 2, 3), 0xDEADBEEF_CAFEBABE)
     assert int(output.min()) >= 0
     assert int(output.max()) < 2**32
+
+
+def test_what_a_device_computes_is_what_the_cpu_does():
+    """The way of tensors on a device, taken here with tensors of the CPU; n is beyond one chunk."""
+    quads = torch.arange(20_000)
+    for high in (0, 0xFFFFFFFF):
+        counter = (quads, 0x89ABCDEF, high, 1)
+        assert torch.equal(_on_device(counter, 2**64 - 12345), philox(counter, 2**64 - 12345))
+    columns = (quads, quads * 3, quads * 7 % 2**32, torch.tensor([5]).expand(20_000))
+    assert torch.equal(_on_device(columns, 77), philox((*columns[:3], torch.tensor([5])), 77))
+    assert philox_words((19_999, 0x89ABCDEF, 0, 1), 5) == tuple(
+        philox((quads, 0x89ABCDEF, 0, 1), 5)[-1].tolist()
+    )
