@@ -1,6 +1,7 @@
 """Rejection and block served by the engine: the target's distribution, whatever happens to the blocks,
 or a claim that says otherwise."""
 
+import threading
 from collections import Counter
 
 import pytest
@@ -231,6 +232,31 @@ def test_a_late_block_is_waited_for_where_dropping_it_would_matter(engine_with, 
     engine.deliver(DraftReply(ticket.sequence, ticket.plan_id, DraftBlock()))
     engine.step()
     assert len(waiting) > seen
+
+
+class Delaying(LocalDrafting):
+    """Gives each block on after a while that depends on what was drafted, from a thread of its own."""
+
+    def connect(self, deliver):
+        def later(reply):
+            seconds = 0.03 if reply.block.tokens[0] % 2 else 0.0
+            threading.Timer(seconds, deliver, [reply]).start()
+
+        super().connect(later)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=str)
+def test_delays_that_depend_on_what_was_drafted_change_no_token(engine_with, request_for, rows, law):
+    requests = [
+        request_for("one two three", law=law, sampling=FEW, max_tokens=12, seed=seed, request_id=str(seed))
+        for seed in range(12)
+    ]
+    fields = {"draft_deadline_s": 0.01, "step_rows": 48}
+    prompt = answer_all(engine_with(LocalDrafting(Mimic(rows)), **fields), requests)
+    late = answer_all(engine_with(Delaying(Mimic(rows)), **fields), requests)
+    assert [answer.token_ids for answer in late] == [answer.token_ids for answer in prompt]
+    assert {answer.finished.provenance.claim for answer in late} == {Claim.EXACT_LAW}
+    assert sum(answer.finished.provenance.draft_tokens for answer in late) > 100
 
 
 def test_patience_ends_with_an_answer_that_proves_nothing(engine_with, request_for):
