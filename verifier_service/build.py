@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from opentelemetry.trace import Tracer
@@ -25,6 +25,7 @@ from verifier_service.invariance import rows_are_invariant
 from verifier_service.limits import Limits
 from verifier_service.spec import VerifierSpec
 from verifier_service.target import TargetModel
+from verifier_service.uncertainty import logit_discrepancy
 
 log = logging.getLogger(__name__)
 
@@ -54,9 +55,10 @@ def load_target(spec: VerifierSpec) -> LoadedTarget:
     target = TargetModel(model, weights_hash(model), spec.threads)
     invariant = rows_are_invariant(target)
     log.info("%s: rows are %s invariant", spec.model, "bitwise" if invariant else "not bitwise")
-    return LoadedTarget(
-        target, tokenizer, checkpoint, tokenizer_hash(tokenizer), stop_ids, target.numerics(invariant)
-    )
+    numerics = target.numerics(invariant)
+    if not invariant:
+        numerics = replace(numerics, logit_discrepancy=logit_discrepancy(target))
+    return LoadedTarget(target, tokenizer, checkpoint, tokenizer_hash(tokenizer), stop_ids, numerics)
 
 
 def build_engine(

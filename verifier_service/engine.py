@@ -8,9 +8,11 @@ import time
 from collections import deque
 
 from opentelemetry.trace import Tracer
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from cluster.scheduling import Planner
+from cluster.speculation.catalogue import LAWS
 from cluster.speculation.messages import Verdict
 from cluster.speculation.noise import Noise
 from cluster.speculation.provenance import Numerics
@@ -33,6 +35,7 @@ from verifier_service.rounds import Rounds
 from verifier_service.sequence import Phase, Sequence, Sink
 from verifier_service.target import Rows, TargetModel
 from verifier_service.text import TextStream
+from verifier_service.uncertainty import uncertain
 from verifier_service.verification import verify
 
 log = logging.getLogger(__name__)
@@ -241,14 +244,22 @@ class Engine:
                 sequence.begin(0)
                 sequence.trace.verify_began(len(deciding), total)
             if rows.wanted:
-                request = sequence.request
-                noise = Noise(request.seed, len(sequence.tokens))
-                probs = target_probs(rows_logits, request.sampling)
-                self._commit(sequence, verify(request.law, probs, sequence.block, noise))
+                self._decide(sequence, rows_logits)
 
-    def _commit(self, sequence: Sequence, verdict: Verdict) -> None:
+    def _decide(self, sequence: Sequence, logits: Tensor) -> None:
+        """Ends a sequence's round; logits: of its last token and its drafts, [N+1, V]."""
+        request, error = sequence.request, self._numerics.logit_discrepancy
+        noise = Noise(request.seed, len(sequence.tokens))
+        probs = target_probs(logits, request.sampling)
+        verdict = verify(request.law, probs, sequence.block, noise)
+        doubts: tuple[bool, ...] = ()
+        if error and not LAWS[request.law.name].sends_rows:
+            doubts = uncertain(logits, probs, request.sampling, noise, verdict.tokens, error)
+        self._commit(sequence, verdict, doubts)
+
+    def _commit(self, sequence: Sequence, verdict: Verdict, doubts: tuple[bool, ...]) -> None:
         before = len(sequence.tally.origins)
-        reason = sequence.commit(verdict, self._stop_ids)
+        reason = sequence.commit(verdict, doubts, self._stop_ids)
         assert sequence.cache is not None
         sequence.cache.length = len(sequence.tokens) - 1
         # What is left after discards; a stop string may even reach back into earlier rounds.

@@ -94,12 +94,18 @@ class Sequence:
         self.tally.replied(reply)
         self.phase = Phase.READY
 
-    def commit(self, verdict: Verdict, stop_ids: frozenset[int]) -> FinishReason | None:
-        """Adds a round's tokens, discards what follows the answer's end, and says whether it ended."""
+    def commit(
+        self, verdict: Verdict, doubts: tuple[bool, ...], stop_ids: frozenset[int]
+    ) -> FinishReason | None:
+        """Adds a round's tokens, discards what follows the answer's end, and says whether it ended.
+
+        doubts: for each token whether another batch could have changed it, empty where that is not asked.
+        """
         tally = self.tally
         tally.decided(self.block, verdict, self.lost)
         for index, token in enumerate(verdict.tokens):
             tally.distortion.extend(verdict.distortion[index : index + 1])
+            tally.doubts.extend(doubts[index : index + 1])
             if token in stop_ids:
                 return FinishReason.STOP
             self.tokens.append(token)
@@ -134,4 +140,5 @@ class Sequence:
             trace_id=request.traceparent[3:35],
             verifier_replica=replica,
             distortion=tally.ledger(),
+            uncertain_positions=sum(tally.doubts) if tally.doubts else None,
         )

@@ -24,8 +24,8 @@ class Origin(Enum):
 
 @dataclass(slots=True)
 class Tally:
-    """Over a request's rounds. origins: of the tokens that remain after discards; distortion: of every
-    token that was decided, up to the one that ended the answer.
+    """Over a request's rounds. origins: of the tokens that remain after discards; distortion, doubts: of
+    every token that was decided, up to the one that ended the answer.
 
     claim: the weakest of a round so far; blocks: those that had tokens; certain: of these, the ones that
     proposed with certainty under a law that asks for proposals; unproven: rounds that were decoded without
@@ -43,6 +43,7 @@ class Tally:
     drafters: dict[DrafterIdentity, None] = field(default_factory=dict)
     details: dict[str, None] = field(default_factory=dict)
     distortion: list[Distortion] = field(default_factory=list)
+    doubts: list[bool] = field(default_factory=list)
     claim: Claim = Claim.IDENTICAL_TOKENS
     blocks: int = 0
     certain: int = 0
@@ -117,6 +118,11 @@ class Tally:
             )
         if not self.row_invariant:
             reasons.append("a row's logits are not bitwise the same in every batch on this verifier")
+        if self.doubts:
+            reasons.append(
+                f"{sum(self.doubts)} of {len(self.doubts)} tokens were decided by so little that such a "
+                "difference could have changed them"
+            )
         return tuple(reasons)
 
 

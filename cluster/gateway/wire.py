@@ -52,6 +52,7 @@ def to_proto(provenance: Provenance) -> pb.Provenance:
             kernels=numerics.kernels,
             threads=numerics.threads,
             row_invariant=numerics.row_invariant,
+            logit_discrepancy=numerics.logit_discrepancy,
         ),
         drafters=[
             pb.Drafter(model=drafter.model, kind=drafter.kind, replica=drafter.replica)
@@ -69,6 +70,7 @@ def to_proto(provenance: Provenance) -> pb.Provenance:
         trace_id=provenance.trace_id,
         verifier_replica=provenance.verifier_replica,
         law_params=dict(provenance.effective_law.params),
+        uncertain_positions=provenance.uncertain_positions,
         distortion=_distortion(provenance.distortion) if provenance.distortion is not None else None,
     )
 
@@ -99,6 +101,7 @@ def from_proto(message: pb.Provenance) -> Provenance:
             kernels=numerics.kernels,
             threads=numerics.threads,
             row_invariant=numerics.row_invariant,
+            logit_discrepancy=numerics.logit_discrepancy,
         ),
         seed=message.seed,
         reasons=tuple(message.reasons),
@@ -114,6 +117,7 @@ def from_proto(message: pb.Provenance) -> Provenance:
         trace_id=message.trace_id,
         verifier_replica=message.verifier_replica,
         distortion=_ledger(message.distortion) if message.HasField("distortion") else None,
+        uncertain_positions=message.uncertain_positions if message.HasField("uncertain_positions") else None,
     )
 
 

@@ -11,13 +11,18 @@ from cluster.speculation.messages import DrafterIdentity
 
 @dataclass(frozen=True, slots=True)
 class Numerics:
-    """What bitwise equality is relative to."""
+    """What bitwise equality is relative to.
+
+    logit_discrepancy: where rows are not invariant, the largest difference seen between a row's logits
+    alone and in a block; 0 where they are, or where it was not measured.
+    """
 
     weights_hash: str
     dtype: str
     kernels: str
     threads: int
     row_invariant: bool
+    logit_discrepancy: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +30,9 @@ class Provenance:
     """Counted after discards: accepted + corrections + bonuses = emitted tokens.
 
     fallbacks: reason -> rounds that asked for a block and were decoded without one; distortion: None
-    under a strict law.
+    under a strict law; uncertain_positions: tokens that a difference of logits like the measured one could
+    have changed, None where none could or it was not measured, and where more than logits and the
+    verifier's noise decides.
     """
 
     requested_law: Law
@@ -44,6 +51,7 @@ class Provenance:
     trace_id: str = ""
     verifier_replica: str = ""
     distortion: DistortionTotals | None = None
+    uncertain_positions: int | None = None
 
     @property
     def emitted_tokens(self) -> int:

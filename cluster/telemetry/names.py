@@ -85,6 +85,8 @@ ROW_INVARIANT: Final = "truedraft.row_invariant"
 WEIGHTS_HASH: Final = "truedraft.numerics.weights_hash"
 DTYPE: Final = "truedraft.numerics.dtype"
 KERNELS: Final = "truedraft.numerics.kernels"
+LOGIT_DISCREPANCY: Final = "truedraft.numerics.logit_discrepancy"
+UNCERTAIN_POSITIONS: Final = "truedraft.uncertain_positions"
 THREADS: Final = "truedraft.numerics.threads"
 
 # A round and its batch.

@@ -79,6 +79,10 @@ def provenance_attributes(provenance: Provenance) -> dict[str, Scalar]:
         attributes[names.DRAFTER_MODEL] = _joined(drafter.model for drafter in provenance.drafters)
         attributes[names.DRAFTER_KIND] = _joined(drafter.kind for drafter in provenance.drafters)
         attributes[names.DRAFTER_REPLICA] = _joined(drafter.replica for drafter in provenance.drafters)
+    if not numerics.row_invariant:
+        attributes[names.LOGIT_DISCREPANCY] = float(numerics.logit_discrepancy)
+    if provenance.uncertain_positions is not None:
+        attributes[names.UNCERTAIN_POSITIONS] = provenance.uncertain_positions
     if provenance.distortion is not None:
         attributes |= _distortion(provenance.distortion)
     return attributes | _params(provenance.effective_law)

@@ -23,7 +23,7 @@ provenances = st.builds(
     requested_law=st.builds(Law, texts),
     effective_law=st.builds(Law, texts, params),
     claim=st.sampled_from(Claim),
-    numerics=st.builds(Numerics, texts, texts, texts, counts, st.booleans()),
+    numerics=st.builds(Numerics, texts, texts, texts, counts, st.booleans(), st.floats(0, 1)),
     seed=st.integers(0, 2**64 - 1),
     reasons=st.lists(texts, max_size=3).map(tuple),
     drafters=st.lists(st.builds(DrafterIdentity, texts, texts, texts), max_size=2).map(tuple),
@@ -35,6 +35,7 @@ provenances = st.builds(
     fallbacks=st.dictionaries(texts, st.integers(0, 10**6), max_size=3),
     trace_id=texts,
     verifier_replica=texts,
+    uncertain_positions=st.none() | counts,
     distortion=st.none() | st.builds(DistortionTotals, counts, numbers, numbers, numbers, numbers),
 )
 
@@ -80,6 +81,7 @@ def test_json_has_every_field_and_a_seed_that_json_readers_keep():
     assert set(content) >= {field.name for field in pb.Provenance.DESCRIPTOR.fields} - {
         "trace_id",
         "distortion",
+        "uncertain_positions",
     }
     assert content["lossless"] is False
     assert content["seed"] == str(2**64 - 1)

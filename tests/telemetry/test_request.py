@@ -1,5 +1,6 @@
 """The contract of the root span: names as strings, so that renaming a constant breaks here."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from opentelemetry.sdk.trace import TracerProvider
@@ -148,6 +149,14 @@ def test_a_lossy_law_tells_its_parameters_and_what_it_did():
             "truedraft.overshoot.max": 3.0,
         }
     )
+
+
+def test_rows_that_differ_tell_by_how_much_and_what_hangs_on_it():
+    numerics = replace(NUMERICS, row_invariant=False, logit_discrepancy=0.01)
+    attributes = provenance_attributes(provenance(numerics=numerics, uncertain_positions=0))
+    assert typed(
+        {name: attributes[name] for name in attributes.keys() - provenance_attributes(provenance())}
+    ) == (typed({"truedraft.numerics.logit_discrepancy": 0.01, "truedraft.uncertain_positions": 0}))
 
 
 def test_finish_reason_and_usage():

@@ -120,7 +120,7 @@ class Usage(_message.Message):
     def __init__(self, input_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ...) -> None: ...
 
 class Provenance(_message.Message):
-    __slots__ = ("requested_law", "effective_law", "lossless", "claim", "reasons", "numerics", "drafters", "rounds", "draft_tokens", "accepted_tokens", "correction_tokens", "bonus_tokens", "fallback_rounds", "fallbacks", "acceptance_length", "seed", "trace_id", "verifier_replica", "law_params", "distortion")
+    __slots__ = ("requested_law", "effective_law", "lossless", "claim", "reasons", "numerics", "drafters", "rounds", "draft_tokens", "accepted_tokens", "correction_tokens", "bonus_tokens", "fallback_rounds", "fallbacks", "acceptance_length", "seed", "trace_id", "verifier_replica", "law_params", "uncertain_positions", "distortion")
     class FallbacksEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -154,6 +154,7 @@ class Provenance(_message.Message):
     TRACE_ID_FIELD_NUMBER: _ClassVar[int]
     VERIFIER_REPLICA_FIELD_NUMBER: _ClassVar[int]
     LAW_PARAMS_FIELD_NUMBER: _ClassVar[int]
+    UNCERTAIN_POSITIONS_FIELD_NUMBER: _ClassVar[int]
     DISTORTION_FIELD_NUMBER: _ClassVar[int]
     requested_law: str
     effective_law: str
@@ -174,8 +175,9 @@ class Provenance(_message.Message):
     trace_id: str
     verifier_replica: str
     law_params: _containers.ScalarMap[str, float]
+    uncertain_positions: int
     distortion: Distortion
-    def __init__(self, requested_law: _Optional[str] = ..., effective_law: _Optional[str] = ..., lossless: _Optional[bool] = ..., claim: _Optional[str] = ..., reasons: _Optional[_Iterable[str]] = ..., numerics: _Optional[_Union[Numerics, _Mapping]] = ..., drafters: _Optional[_Iterable[_Union[Drafter, _Mapping]]] = ..., rounds: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., correction_tokens: _Optional[int] = ..., bonus_tokens: _Optional[int] = ..., fallback_rounds: _Optional[int] = ..., fallbacks: _Optional[_Mapping[str, int]] = ..., acceptance_length: _Optional[float] = ..., seed: _Optional[int] = ..., trace_id: _Optional[str] = ..., verifier_replica: _Optional[str] = ..., law_params: _Optional[_Mapping[str, float]] = ..., distortion: _Optional[_Union[Distortion, _Mapping]] = ...) -> None: ...
+    def __init__(self, requested_law: _Optional[str] = ..., effective_law: _Optional[str] = ..., lossless: _Optional[bool] = ..., claim: _Optional[str] = ..., reasons: _Optional[_Iterable[str]] = ..., numerics: _Optional[_Union[Numerics, _Mapping]] = ..., drafters: _Optional[_Iterable[_Union[Drafter, _Mapping]]] = ..., rounds: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., correction_tokens: _Optional[int] = ..., bonus_tokens: _Optional[int] = ..., fallback_rounds: _Optional[int] = ..., fallbacks: _Optional[_Mapping[str, int]] = ..., acceptance_length: _Optional[float] = ..., seed: _Optional[int] = ..., trace_id: _Optional[str] = ..., verifier_replica: _Optional[str] = ..., law_params: _Optional[_Mapping[str, float]] = ..., uncertain_positions: _Optional[int] = ..., distortion: _Optional[_Union[Distortion, _Mapping]] = ...) -> None: ...
 
 class Distortion(_message.Message):
     __slots__ = ("tokens", "tv_mean", "tv_max", "tv_total", "overshoot_max", "kl_total")
@@ -194,18 +196,20 @@ class Distortion(_message.Message):
     def __init__(self, tokens: _Optional[int] = ..., tv_mean: _Optional[float] = ..., tv_max: _Optional[float] = ..., tv_total: _Optional[float] = ..., overshoot_max: _Optional[float] = ..., kl_total: _Optional[float] = ...) -> None: ...
 
 class Numerics(_message.Message):
-    __slots__ = ("weights_hash", "dtype", "kernels", "threads", "row_invariant")
+    __slots__ = ("weights_hash", "dtype", "kernels", "threads", "row_invariant", "logit_discrepancy")
     WEIGHTS_HASH_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     KERNELS_FIELD_NUMBER: _ClassVar[int]
     THREADS_FIELD_NUMBER: _ClassVar[int]
     ROW_INVARIANT_FIELD_NUMBER: _ClassVar[int]
+    LOGIT_DISCREPANCY_FIELD_NUMBER: _ClassVar[int]
     weights_hash: str
     dtype: str
     kernels: str
     threads: int
     row_invariant: bool
-    def __init__(self, weights_hash: _Optional[str] = ..., dtype: _Optional[str] = ..., kernels: _Optional[str] = ..., threads: _Optional[int] = ..., row_invariant: _Optional[bool] = ...) -> None: ...
+    logit_discrepancy: float
+    def __init__(self, weights_hash: _Optional[str] = ..., dtype: _Optional[str] = ..., kernels: _Optional[str] = ..., threads: _Optional[int] = ..., row_invariant: _Optional[bool] = ..., logit_discrepancy: _Optional[float] = ...) -> None: ...
 
 class Drafter(_message.Message):
     __slots__ = ("model", "kind", "replica")

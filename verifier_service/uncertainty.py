@@ -1,0 +1,126 @@
+"""Tokens that another batch could have changed, where a row's logits are not the same bits in every batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from cluster.speculation.noise import GumbelField, Noise
+from cluster.speculation.sampling import Sampling, target_probs
+from verifier_service.attention import TILE
+from verifier_service.kv_cache import SequenceCache
+from verifier_service.target import Rows, TargetModel
+
+_BLOCK = 9
+# Tokens beyond an edge of truncation that are looked at, unless more are within reach of it.
+_NEAREST = 15
+
+
+def logit_discrepancy(target: TargetModel) -> float:
+    """The largest difference seen between a row's logits alone and in a block, over a few rows of fixed
+    tokens. A sampled maximum and no bound: other rows, or other batches, may differ by more."""
+    length = min(TILE, target.context - _BLOCK)
+    prompt = [(7 * i * i + 3) % target.vocab_size for i in range(length)]
+    drafts = [(11 * i + 5) % target.vocab_size for i in range(_BLOCK)]
+    cache = SequenceCache(length + _BLOCK)
+    target.forward([Rows(cache, prompt, 0, length, 0)])
+    alone = [
+        target.forward([Rows(cache, [token], length + i, length, 1)])[0] for i, token in enumerate(drafts)
+    ]
+    [block] = target.forward([Rows(cache, drafts, length, length, _BLOCK)])
+    return float((torch.cat(alone) - block).abs().max())
+
+
+def uncertain(
+    logits: Tensor, probs: Tensor, sampling: Sampling, noise: Noise, tokens: Sequence[int], error: float
+) -> tuple[bool, ...]:
+    """For each emitted token, whether logits that differ by up to `error` could have made it another one.
+
+    logits, probs: [N+1, V], before and after the transforms; row k decided tokens[k] = argmax log p + G
+    at noise.base + k. True where the token's margin is at most 2 error / temperature, or where another
+    token would win if it came in over an edge of truncation, or the token itself would fall out. Of a
+    nucleus the edge is found to first order: which tokens come in together is not searched for.
+    """
+    return tuple(
+        _Decision(row, row_probs, sampling, noise.field, noise.base + k, token, error).uncertain
+        for k, (row, row_probs, token) in enumerate(zip(logits, probs, tokens, strict=False))
+    )
+
+
+class _Decision:
+    """How one token was decided. logits, probs: [V], before and after the transforms."""
+
+    def __init__(
+        self,
+        logits: Tensor,
+        probs: Tensor,
+        sampling: Sampling,
+        field: GumbelField,
+        position: int,
+        token: int,
+        error: float,
+    ) -> None:
+        self._logits, self._probs, self._sampling = logits, probs, sampling
+        self._field, self._position, self._token = field, position, token
+        self._error = error
+        self._kept = probs > 0
+        # What twice the error does to the ratio of two probabilities.
+        temperature = max(sampling.temperature, torch.finfo(torch.float32).tiny)
+        self._shrink = math.exp(-2.0 * error / temperature)
+
+    @property
+    def uncertain(self) -> bool:
+        if self._sampling.temperature == 0.0:
+            near = self._logits >= self._logits[self._token] - 2.0 * self._error
+            return int(near.sum()) > 1
+        return self._loses(self._probs) or self._outsider_wins() or self._falls_out()
+
+    def _loses(self, weights: Tensor) -> bool:
+        """Whether the token loses to another once its weight shrinks; weights: [V], any scale."""
+        weights = weights.clone()
+        weights[self._token] *= self._shrink
+        return self._field.winner(self._position, weights) != self._token
+
+    def _outsider_wins(self) -> bool:
+        """Whether a token beyond the edge would win, and can come in."""
+        if bool(self._kept.all()):
+            return False
+        beyond = self._logits.masked_fill(self._kept, float("-inf"))
+        near = torch.topk(beyond, min(_NEAREST, len(beyond)))
+        edge = self._logits[self._kept].min() - 2.0 * self._error
+        if bool(near.values[-1] >= edge):
+            near = torch.topk(beyond, len(beyond))
+        weights = torch.zeros_like(self._logits)
+        weights[near.indices] = self._scaled(near.values)
+        weights[self._token] = self._scaled(self._logits[self._token])
+        if not self._loses(weights):
+            return False
+        # The worst at the edge: what lies beyond it rises, what lies inside falls.
+        return self._changed_by(~self._kept)
+
+    def _falls_out(self) -> bool:
+        """Whether the token itself can come to lie beyond the edge."""
+        own, reach = self._logits[self._token], 2.0 * self._error
+        rises = self._logits >= own - reach
+        below = self._probs.masked_fill(self._logits >= own, 0.0)
+        # The token is the last inside, or an outsider overtakes it, or those below it weigh next to nothing.
+        last = bool((below.masked_fill(rises, 0.0) == 0.0).all())
+        if not last and not bool((rises & ~self._kept).any()) and float(below.sum()) > 1.0 - self._shrink:
+            return False
+        # The worst for the token: what lies above it, or can, rises, and all else falls.
+        rises[self._token] = False
+        return self._changed_by(rises)
+
+    def _scaled(self, logits: Tensor) -> Tensor:
+        """Weights in proportion to the probabilities without truncation."""
+        return torch.exp((logits - self._logits.max()) / self._sampling.temperature)
+
+    def _changed_by(self, rises: Tensor) -> bool:
+        """Whether another token wins where these logits rise by the error and the others fall."""
+        logits = self._logits.double()
+        changed = torch.where(rises, logits + self._error, logits - self._error)
+        probs = target_probs(changed[None], self._sampling)[0]
+        return self._field.winner(self._position, probs) != self._token
