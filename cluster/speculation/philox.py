@@ -58,7 +58,8 @@ def philox(counter: tuple[Tensor | int, Tensor | int, Tensor | int, Tensor | int
     (at least one is a tensor); key: 64 bits. Returns int64 [n, 4], each word in [0, 2**32).
     """
     tensors = [word for word in counter if isinstance(word, Tensor)]
-    shape = torch.broadcast_shapes(*[tensor.shape for tensor in tensors])
+    # Asking torch takes as long as two rounds of the generator.
+    shape = tensors[0].shape if len(tensors) == 1 else torch.broadcast_shapes(*[t.shape for t in tensors])
     c0, c1, c2, c3 = (word.expand(shape) if isinstance(word, Tensor) else word for word in counter)
     if all(tensor.device.type == "cpu" for tensor in tensors):
         return _on_cpu((c0, c1, c2, c3), shape[0], key)
