@@ -23,10 +23,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --quiet --constraint constraints.txt
 SAY := printf '==> %s\n'
 
-.PHONY: help setup demo test lint bench equality verify protos clean
+.PHONY: help setup demo test lint bench equality distribution verify protos clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## create .venv and install everything, pinned
 
@@ -59,10 +59,13 @@ lint: setup ## check style, types, layering and the wire
 bench: setup ## measure speculation against plain decoding
 	@$(BIN)/truedraft bench $(ARGS)
 
-equality: setup ## check at length that strict laws keep the target's distribution
+equality: setup ## check at length that speculation changes no token
 	@$(BIN)/python -m cluster.bench.equality $(ARGS)
 
-verify: equality ## every long check that `make test` leaves out
+distribution: setup ## check at length that strict laws keep the target's distribution
+	@$(BIN)/python -m cluster.bench.distribution $(ARGS)
+
+verify: equality distribution ## every long check that `make test` leaves out
 
 protos: setup ## regenerate the stubs from protos/truedraft/v1/*.proto
 	@$(BIN)/python protos/generate.py

@@ -1,0 +1,155 @@
+"""The long check of distributions: strict laws leave the target's, planted faults do not.
+
+SmolLM2 drafts for itself, at its own temperature of 1 and, recorded truly, at others, so that the drafts'
+distribution differs. 20,000 answers to one prompt are sampled under every strict law, and the law of their
+first two tokens is compared with the target's by χ², Holm-corrected over everything that is tested. The
+same test must notice each planted fault. Results are appended to a file, so that a stopped run goes on
+where it was:
+
+    python -m cluster.bench.distribution --out bench-results/distribution.jsonl --minutes 10
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cluster.bench.continuations import (
+    FRESH,
+    LENIENCE,
+    RECORDED,
+    RESIDUAL,
+    Known,
+    Sampler,
+    Scenario,
+    look,
+)
+from cluster.bench.goodness import Fit, fit, holm
+from cluster.bench.prompts import KINDS
+from cluster.gateway.prompting import TokenizerPrompting
+from verifier_service.build import load_target
+from verifier_service.spec import VerifierSpec
+
+DRAWS = 20_000
+# Its first token is spread over a dozen words and its second hangs on the first.
+PROMPT = KINDS["story"]
+# Seeds are fixed: a correct build passes or fails always, and fails one set of seeds in a hundred.
+ALPHA = 0.01
+
+_HONEST = (
+    *(Scenario("coupled", t) for t in (1.0, 0.7)),
+    *(Scenario(law, t) for law in ("rejection", "block") for t in (1.0, 0.7, 1.5)),
+)
+# With drafts at the target's temperature nothing is rejected, so faults are planted where p and q differ.
+_FAULTY = (
+    Scenario("rejection", 0.7, RECORDED),
+    Scenario("block", 0.7, RECORDED),
+    Scenario("rejection", 0.7, RESIDUAL),
+    Scenario("block", 0.7, RESIDUAL),
+    Scenario("rejection", 0.7, LENIENCE),
+    Scenario("coupled", 0.7, FRESH),
+)
+SCENARIOS = (*_HONEST, *_FAULTY)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """adjusted: the p-value after Holm's correction over all findings."""
+
+    scenario: Scenario
+    fit: Fit
+    adjusted: float
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether an honest scenario was not rejected, or a faulty one was."""
+        return (self.adjusted < ALPHA) == bool(self.scenario.fault)
+
+
+def sample(known: Known, scenario: Scenario, draws: int, first_seed: int = 0) -> Fit:
+    """χ² of that many continuations, one for each seed."""
+    sampler = Sampler(known, scenario)
+    return fit([sampler.pair(first_seed + i) for i in range(draws)], known.law())
+
+
+def findings(fits: dict[Scenario, Fit]) -> list[Finding]:
+    """All fits judged together."""
+    adjusted = holm([each.p_value for each in fits.values()])
+    return [Finding(*fitted, p) for fitted, p in zip(fits.items(), adjusted, strict=True)]
+
+
+class Checker:
+    """Loads the model and the rows when they are first needed."""
+
+    def __init__(self, model: str, draws: int) -> None:
+        self._draws = draws
+        loaded = load_target(VerifierSpec(model=model))
+        prompting = TokenizerPrompting(loaded.tokenizer, loaded.model.vocab_size, loaded.model.context)
+        self._known = look(loaded.model, tuple(prompting.encode_chat([("user", PROMPT)])), draws)
+
+    def check(self, scenario: Scenario) -> Fit:
+        # Seeds of their own, so that the tests are independent, as one fault is of another.
+        return sample(self._known, scenario, self._draws, self._draws * SCENARIOS.index(scenario))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs what is left for at most --minutes. Returns 1 if all was tested and something is not as it
+    should be, else 0."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, default=Path("bench-results/distribution.jsonl"))
+    parser.add_argument("--minutes", type=float, default=float("inf"))
+    parser.add_argument("--model", default="smollm2-135m-instruct")
+    parser.add_argument("--draws", type=int, default=DRAWS)
+    options = parser.parse_args(arguments)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    lines = options.out.read_text().splitlines() if options.out.exists() else []
+    setting = {"model": options.model, "draws": options.draws}
+    records = [record for record in map(json.loads, lines) if record.items() >= setting.items()]
+    done: dict[str, dict[str, Any]] = {record["scenario"]: record for record in records}
+    began = time.monotonic()
+    checker: Checker | None = None
+    with options.out.open("a") as out:
+        for scenario in SCENARIOS:
+            if scenario.key in done or time.monotonic() - began > 60 * options.minutes:
+                continue
+            checker = checker or Checker(options.model, options.draws)
+            started = time.monotonic()
+            found = checker.check(scenario)
+            seconds = round(time.monotonic() - started, 1)
+            record = setting | {"scenario": scenario.key, "fit": asdict(found), "seconds": seconds}
+            done[scenario.key] = record
+            out.write(json.dumps(record) + "\n")
+            out.flush()
+    tested = [scenario for scenario in SCENARIOS if scenario.key in done]
+    judged = findings({scenario: Fit(**done[scenario.key]["fit"]) for scenario in tested})
+    for finding in judged:
+        _tell(finding)
+    spent = sum(record["seconds"] for record in done.values())
+    sys.stdout.write(
+        f"{len(tested)} of {len(SCENARIOS)} tested, {options.draws} continuations each "
+        f"({spent:.0f} s in all, {time.monotonic() - began:.0f} s now)\n"
+    )
+    whole = len(tested) == len(SCENARIOS)
+    return 1 if whole and not all(finding.as_expected for finding in judged) else 0
+
+
+def _tell(finding: Finding) -> None:
+    verdict = "rejected" if finding.adjusted < ALPHA else "not rejected"
+    marked = verdict if finding.as_expected else f"{verdict.upper()}, WHICH IS WRONG"
+    scenario, found = finding.scenario, finding.fit
+    sys.stdout.write(
+        f"{scenario.law:<9}  drafts at T={scenario.drafter:g}  {scenario.fault or 'honest':<32}"
+        f"χ²({found.bins - 1}) = {found.chi2:8.1f}  p = {finding.adjusted:.2g}  {marked}\n"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
