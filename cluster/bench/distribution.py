@@ -41,6 +41,8 @@ DRAWS = 20_000
 PROMPT = KINDS["story"]
 # Seeds are fixed: a correct build passes or fails always, and fails one set of seeds in a hundred.
 ALPHA = 0.01
+# Printed as a bound: beyond it, tail probabilities run out of floating point.
+_SMALLEST = 1e-300
 
 _HONEST = (
     *(Scenario("coupled", t) for t in (1.0, 0.7)),
@@ -145,9 +147,10 @@ def _tell(finding: Finding) -> None:
     verdict = "rejected" if finding.adjusted < ALPHA else "not rejected"
     marked = verdict if finding.as_expected else f"{verdict.upper()}, WHICH IS WRONG"
     scenario, found = finding.scenario, finding.fit
+    p = f"= {finding.adjusted:.2g}" if finding.adjusted >= _SMALLEST else f"< {_SMALLEST:g}"
     sys.stdout.write(
-        f"{scenario.law:<9}  drafts at T={scenario.drafter:g}  {scenario.fault or 'honest':<32}"
-        f"χ²({found.bins - 1}) = {found.chi2:8.1f}  p = {finding.adjusted:.2g}  {marked}\n"
+        f"{scenario.law:<9}  drafts at T={scenario.drafter:<3g}  {scenario.fault or 'honest':<32}"
+        f"χ²({found.bins - 1}) = {found.chi2:8.1f}  p {p:<8}  {marked}\n"
     )
 
 
