@@ -227,6 +227,34 @@ def speed(
         raise typer.Exit(130) from None
 
 
+@bench.command()
+def lossy(
+    positions: Annotated[int, typer.Option(min=10, help="Positions of text, looked at exactly.")] = 300,
+    checked: Annotated[int, typer.Option(min=1, help="Positions that are sampled as well.")] = 6,
+    draws: Annotated[int, typer.Option(min=100, help="Samples at each of them.")] = 1000,
+    samples: Annotated[int, typer.Option(min=1, help="Answers to every task under every law.")] = 2,
+    tokens: Annotated[int, typer.Option(min=8, help="The most tokens of each answer.")] = 32,
+    model: Annotated[str | None, typer.Option(help="Packaged name, local directory or hub id.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write every figure to this file, as JSON.")] = None,
+    picture: Annotated[Path | None, typer.Option(help="Draw the curves to this file, .svg or .png.")] = None,
+    as_json: Json = False,
+) -> None:
+    """What lossy laws emit, against the strict way to the same: distances, acceptance, answers."""
+    from cluster.bench.lossy_report import Size
+    from cluster.bench.run_lossy import run_lossy
+    from cluster.checkpoints import CheckpointError
+
+    try:
+        run_lossy(model, Size(positions, checked, draws, samples, tokens), out, picture, as_json)
+    except CheckpointError as error:
+        _fail("START_FAILED", str(error), as_json, 1)
+    except (OSError, ValueError) as error:
+        _fail("BAD_PICTURE", str(error), as_json, 2)
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
 @app.command()
 def lab(
     picture: Annotated[Path | None, typer.Option(help="Draw the table to this file, .svg or .png.")] = None,

@@ -1,4 +1,4 @@
-"""Ratios from interleaved pairs, and whether they meet a target."""
+"""Ratios from interleaved pairs, whether they meet a target, and means with intervals."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 _RESAMPLES = 10_000
+# One at a time, since a sample may be large.
+_MEANS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,29 @@ def paired_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> 
     draws = np.random.default_rng(0).choice(ratios, size=(_RESAMPLES, len(ratios)))
     low, high = np.percentile(np.median(draws, axis=1), [2.5, 97.5])
     return Ratio(float(np.median(ratios)), float(low), float(high))
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A mean with its bootstrap interval of 95 %."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+def mean_interval(values: Sequence[float]) -> Mean:
+    """The mean of independent values; the interval resamples them, seeded. Raises ValueError for none."""
+    if not values:
+        raise ValueError("a mean needs at least one value")
+    sample = np.asarray(values, dtype=np.float64)
+    generator = np.random.default_rng(0)
+    means = [float(generator.choice(sample, size=len(sample)).mean()) for _ in range(_MEANS)]
+    low, high = np.percentile(means, [2.5, 97.5])
+    return Mean(float(sample.mean()), float(low), float(high))
 
 
 def geometric_mean(values: Sequence[float]) -> float:

@@ -1,6 +1,6 @@
 import pytest
 
-from cluster.bench.statistics import geometric_mean, paired_ratio
+from cluster.bench.statistics import Mean, geometric_mean, mean_interval, paired_ratio
 
 
 def test_a_constant_ratio_has_a_point_interval():
@@ -32,3 +32,15 @@ def test_unpaired_measurements_are_refused(left, right):
 
 def test_geometric_mean():
     assert geometric_mean([1.0, 4.0]) == pytest.approx(2.0)
+
+
+def test_a_mean_has_an_interval_that_shrinks_with_the_sample():
+    few, many = mean_interval([0.0, 1.0] * 5), mean_interval([0.0, 1.0] * 500)
+    assert few.mean == many.mean == 0.5
+    assert few.low < 0.4 < many.low < 0.5 < many.high < 0.6 < few.high
+    assert mean_interval([2.0, 2.0]) == Mean(2.0, 2.0, 2.0)
+
+
+def test_a_mean_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="at least one"):
+        mean_interval([])

@@ -27,20 +27,23 @@ def verify(law: Law, target_probs: Tensor, block: DraftBlock, noise: Noise) -> V
     """
     spent: list[Distortion] = []
     for k, position in enumerate(positions(target_probs, block)):
-        kept = _truncated(law, position.row, position.mass)
+        kept = truncated(law, position.row, position.mass)
         spent.append(_drafted(position, kept))
         if not bool(kept[block.tokens[k]] > 0.0):
             token = draw(kept, noise.uniform(Purpose.RESIDUAL, 0))
             return Verdict((*block.tokens[:k], token), k, distortion=tuple(spent))
-    kept = _truncated(law, target_probs[-1], row_mass(target_probs[-1]))
+    kept = truncated(law, target_probs[-1], row_mass(target_probs[-1]))
     inside = float(kept.sum())
     spent.append(measure([], [(inside, 1.0 / inside), (max(0.0, 1.0 - inside), 0.0)]))
     token = draw(kept, noise.uniform(Purpose.BONUS, 0))
     return Verdict((*block.tokens, token), len(block.tokens), distortion=tuple(spent))
 
 
-def _truncated(law: Law, row: Tensor, mass: float) -> Tensor:
-    """p where it lies in A, 0 elsewhere: float64 [V]."""
+def truncated(law: Law, row: Tensor, mass: float) -> Tensor:
+    """p where it lies in A, 0 elsewhere: float64 [V].
+
+    law: as `catalogue.checked` gives it; row, mass: [V] and its sum, by which p = row / mass.
+    """
     p = row.double() / mass
     if law.name == "truncation:min_p":
         edge = _value(law, "min_p") * p.max()

@@ -1,0 +1,91 @@
+"""Puts `truedraft bench lossy` together: loads the model, measures, and reports."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from cluster.bench import answers, lossy
+from cluster.bench.drafters import DRAFTINGS, SIGHT, Drafting, proposals
+from cluster.bench.lossy_report import Report, Size, as_json, draw, render
+from cluster.bench.machine import measure
+from cluster.bench.prompts import VARIED
+from cluster.checkpoints import DEFAULT_REFERENCE
+from cluster.gateway.prompting import TokenizerPrompting
+from cluster.speculation.sampling import Sampling, target_probs
+from verifier_service.build import LoadedTarget, load_target
+from verifier_service.kv_cache import SequenceCache
+from verifier_service.spec import VerifierSpec
+from verifier_service.target import Rows
+
+
+def run_lossy(
+    model: str | None, size: Size, out: Path | None, picture: Path | None, as_json_line: bool
+) -> None:
+    """`truedraft bench lossy`. Raises CheckpointError; ValueError or OSError for a picture that cannot be
+    drawn."""
+    reference = model or DEFAULT_REFERENCE
+    loaded = load_target(VerifierSpec(model=reference))
+    with _progress() as say:
+        report = measured(loaded, reference, size, say)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(as_json(report), indent=1) + "\n")
+    if picture is not None:
+        draw(report.points, picture)
+    if as_json_line:
+        sys.stdout.write(json.dumps(as_json(report)) + "\n")
+    else:
+        render(report, Console())
+
+
+def measured(loaded: LoadedTarget, model: str, size: Size, say: Callable[[str], None]) -> Report:
+    """Everything; say: told what is being done."""
+    machine = measure()
+    began = time.monotonic()
+    pitfalls, points = [], []
+    for drafting in DRAFTINGS:
+        say(f"rows of the drafter that {drafting.name}")
+        where = text_places(loaded, drafting, size.positions)
+        for law in lossy.TRUNCATIONS:
+            say(f"{law}, drafter {drafting.name}")
+            pitfalls.append(lossy.pitfall(law, drafting.name, where, size.checked, size.draws))
+        say(f"collaborative laws, drafter {drafting.name}")
+        points += lossy.curve(drafting.name, where)
+    answered = []
+    for contestant in answers.CONTESTANTS:
+        say(f"answers under {contestant.name}")
+        answered += answers.answer(loaded, contestant, size.samples, size.tokens)
+    return Report(
+        model=model,
+        size=size,
+        machine=machine,
+        seconds=round(time.monotonic() - began, 1),
+        pitfalls=tuple(pitfalls),
+        points=tuple(points),
+        effects=tuple(answers.effects(answered)),
+    )
+
+
+def text_places(loaded: LoadedTarget, drafting: Drafting, count: int) -> list[lossy.Place]:
+    """The last `count` positions of the project's own prompts as one text, at temperature 1."""
+    prompting = TokenizerPrompting(loaded.tokenizer, loaded.model.vocab_size, loaded.model.context)
+    text = prompting.encode("\n\n".join(VARIED))[: loaded.model.context]
+    count = min(count, len(text) - SIGHT)
+    [logits] = loaded.model.forward([Rows(SequenceCache(len(text)), text, 0, len(text), count)])
+    return lossy.places(target_probs(logits, Sampling()), proposals(loaded.model, drafting, text, logits))
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("starting")
+        yield lambda what: progress.update(task, description=what)
