@@ -70,7 +70,7 @@ def look(target: TargetModel, prompt: Prefix, draws: int) -> Known:
     truncated proposal can hold."""
     cache = SequenceCache(len(prompt) + 1)
     [root] = target.forward([Rows(cache, prompt, 0, len(prompt), 1)])
-    logits = {(): root[0]}
+    logits: dict[Prefix, Tensor] = {(): root[0]}
     probs = torch.softmax(root[0].double(), dim=-1)
     often = (probs * draws >= LEAST_EXPECTED).nonzero()[:, 0].tolist()
     for token in sorted({*often, *truncate(probs).ids}):
