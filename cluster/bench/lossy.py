@@ -52,7 +52,8 @@ class Pitfall:
 
     tv_lossy, tv_strict: exact total variation of what each emits from the truly truncated target p_A;
     kept_lossy, kept_strict: the probability that a draft is kept; sampled_*: the same distances of samples
-    from verify, pooled over a few positions; noise: what samples of that size from p_A itself show.
+    from verify, the mean of a few positions; there: tv_lossy at these; noise: what as many samples from p_A
+    itself show.
     """
 
     law: str
@@ -64,6 +65,7 @@ class Pitfall:
     kept_strict: float
     sampled_lossy: float
     sampled_strict: float
+    there: float
     noise: float
 
 
@@ -106,8 +108,8 @@ def pitfall(law: Law, drafter: str, where: Sequence[Place], checked: int, draws:
         kept_lossy.append(float(q[inside > 0.0].sum()))
         kept_strict.append(float(torch.minimum(q, inside).sum()))
         overshoot = max(overshoot, float((lossy[inside > 0.0] / inside[inside > 0.0]).max()))
-    spaced = [where[k * len(where) // checked] for k in range(checked)]
-    samples = [_sampled(law, place, draws) for place in spaced]
+    spaced = [k * len(where) // checked for k in range(checked)]
+    samples = [_sampled(law, where[k], draws) for k in spaced]
     by_lossy, by_strict, by_chance = (float(np.mean(column)) for column in zip(*samples, strict=True))
     return Pitfall(
         law.name,
@@ -119,6 +121,7 @@ def pitfall(law: Law, drafter: str, where: Sequence[Place], checked: int, draws:
         float(np.mean(kept_strict)),
         by_lossy,
         by_strict,
+        float(np.mean([tv_lossy[k] for k in spaced])),
         by_chance,
     )
 

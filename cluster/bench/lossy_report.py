@@ -62,17 +62,20 @@ def _pitfalls(report: Report, console: Console) -> None:
         "TV to p_A, exact",
         "out / p_A at most",
         "drafts kept",
-        "TV, sampled",
+        f"TV at {size.checked} of them, exact",
+        f"and of {size.draws} samples",
         title=f"The same truncation set A, two laws: distance from the truly truncated target p_A "
         f"({size.positions} positions of text)",
     )
     for each in report.pitfalls:
         lossy = (str(each.tv_lossy), f"{each.overshoot:.0f}", f"{each.kept_lossy:.3f}")
-        table.add_row(each.law, each.drafter, each.law, *lossy, f"{each.sampled_lossy:.3f}")
-        strict = (str(each.tv_strict), "1", f"{each.kept_strict:.3f}", f"{each.sampled_strict:.3f}")
+        table.add_row(
+            each.law, each.drafter, each.law, *lossy, f"{each.there:.3f}", f"{each.sampled_lossy:.3f}"
+        )
+        strict = (str(each.tv_strict), "1", f"{each.kept_strict:.3f}", "0", f"{each.sampled_strict:.3f}")
         table.add_row("", "", "rejection on p_A", *strict)
         chance = f"{each.noise:.3f}"
-        table.add_row("", "", "p_A itself, as many draws", "", "", "", chance, end_section=True)
+        table.add_row("", "", "p_A itself", "", "", "", "", chance, end_section=True)
     console.print(table)
 
 

@@ -50,7 +50,8 @@ def measured(loaded: LoadedTarget, model: str, size: Size, say: Callable[[str], 
     """Everything; say: told what is being done."""
     machine = measure()
     began = time.monotonic()
-    pitfalls, points = [], []
+    pitfalls: list[lossy.Pitfall] = []
+    points: list[lossy.Point] = []
     for drafting in DRAFTINGS:
         say(f"rows of the drafter that {drafting.name}")
         where = text_places(loaded, drafting, size.positions)
@@ -59,7 +60,7 @@ def measured(loaded: LoadedTarget, model: str, size: Size, say: Callable[[str], 
             pitfalls.append(lossy.pitfall(law, drafting.name, where, size.checked, size.draws))
         say(f"collaborative laws, drafter {drafting.name}")
         points += lossy.curve(drafting.name, where)
-    answered = []
+    answered: list[answers.Answered] = []
     for contestant in answers.CONTESTANTS:
         say(f"answers under {contestant.name}")
         answered += answers.answer(loaded, contestant, size.samples, size.tokens)

@@ -38,6 +38,7 @@ def test_the_pitfall_by_hand():
     assert found.kept_lossy == pytest.approx(0.5, abs=1e-6)
     assert found.kept_strict == pytest.approx(0.2 + 0.3, abs=1e-6)
     assert found.tv_strict.mean == pytest.approx(0.0, abs=1e-12)
+    assert found.there == found.tv_lossy.mean
     assert found.sampled_lossy == pytest.approx(found.tv_lossy.mean, abs=0.03)
     assert found.sampled_strict < 0.03
     assert found.noise < 0.03
