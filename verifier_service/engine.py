@@ -36,7 +36,7 @@ from verifier_service.sequence import Phase, Sequence, Sink
 from verifier_service.target import Rows, TargetModel
 from verifier_service.text import TextStream
 from verifier_service.uncertainty import uncertain
-from verifier_service.verification import verify
+from verifier_service.verification import verify_together
 
 log = logging.getLogger(__name__)
 
@@ -236,26 +236,41 @@ class Engine:
             if sequence.phase is not Phase.PREFILL:
                 sequence.trace.verify_began(len(deciding), total)
         logits = self._target.forward([rows for _, rows in batch])
-        for (sequence, rows), rows_logits in zip(batch, logits, strict=True):
+        for sequence, rows in batch:
             rows.cache.length = rows.start + len(rows.tokens)
             if sequence.phase is Phase.PREFILL and rows.wanted:
                 # The prompt's last row decides the first token: a round that comes without a forward.
                 sequence.trace.prefill_ended(sequence.prompt)
                 sequence.begin(0)
                 sequence.trace.verify_began(len(deciding), total)
-            if rows.wanted:
-                self._decide(sequence, rows_logits)
+        self._decide(
+            [
+                (sequence, rows_logits)
+                for (sequence, rows), rows_logits in zip(batch, logits, strict=True)
+                if rows.wanted
+            ]
+        )
 
-    def _decide(self, sequence: Sequence, logits: Tensor) -> None:
-        """Ends a sequence's round; logits: of its last token and its drafts, [N+1, V]."""
-        request, error = sequence.request, self._numerics.logit_discrepancy
-        noise = Noise(request.seed, len(sequence.tokens))
-        probs = target_probs(logits, request.sampling)
-        verdict = verify(request.law, probs, sequence.block, noise)
-        doubts: tuple[bool, ...] = ()
-        if error and not LAWS[request.law.name].sends_rows:
-            doubts = uncertain(logits, probs, request.sampling, noise, verdict.tokens, error)
-        self._commit(sequence, verdict, doubts)
+    def _decide(self, deciding: list[tuple[Sequence, Tensor]]) -> None:
+        """Ends the rounds of sequences; logits: of a sequence's last token and its drafts, [N+1, V]."""
+        cases = [
+            (
+                sequence.request.law,
+                target_probs(logits, sequence.request.sampling),
+                sequence.block,
+                Noise(sequence.request.seed, len(sequence.tokens)),
+            )
+            for sequence, logits in deciding
+        ]
+        error = self._numerics.logit_discrepancy
+        verdicts = verify_together(cases)
+        for (sequence, logits), (law, probs, _, noise), verdict in zip(
+            deciding, cases, verdicts, strict=True
+        ):
+            doubts: tuple[bool, ...] = ()
+            if error and not LAWS[law.name].sends_rows:
+                doubts = uncertain(logits, probs, sequence.request.sampling, noise, verdict.tokens, error)
+            self._commit(sequence, verdict, doubts)
 
     def _commit(self, sequence: Sequence, verdict: Verdict, doubts: tuple[bool, ...]) -> None:
         before = len(sequence.tally.origins)

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from cluster.speculation.noise import GumbelField, Noise
+from cluster.speculation.noise import Noise
+from cluster.speculation.race import GumbelField
 from cluster.speculation.sampling import Sampling, target_probs
 from verifier_service.attention import TILE
 from verifier_service.kv_cache import SequenceCache

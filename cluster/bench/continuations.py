@@ -15,8 +15,9 @@ from cluster.bench.goodness import LEAST_EXPECTED
 from cluster.speculation.catalogue import LAWS, parse
 from cluster.speculation.law import Law
 from cluster.speculation.messages import DraftBlock, Verdict
-from cluster.speculation.noise import DraftField, GumbelField, Noise, Purpose, derive_key
+from cluster.speculation.noise import DraftField, Noise, Purpose, derive_key
 from cluster.speculation.proposal import SparseRow, pack, truncate
+from cluster.speculation.race import GumbelField
 from cluster.speculation.sampling import Sampling, target_probs
 from verifier_service.kv_cache import SequenceCache
 from verifier_service.target import Rows, TargetModel

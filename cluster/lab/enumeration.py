@@ -14,7 +14,8 @@ from typing import TypeVar
 
 from torch import Tensor
 
-from cluster.speculation.noise import DraftField, GumbelField, Noise, Purpose
+from cluster.speculation.noise import DraftField, Noise, Purpose
+from cluster.speculation.race import GumbelField
 
 T = TypeVar("T", bound=Hashable)
 

@@ -12,8 +12,8 @@ from cluster.lab.enumeration import ChosenDraft, ChosenNoise, Run
 from cluster.lab.world import Prefix, World
 from cluster.speculation.law import COUPLED, NONE, Law
 from cluster.speculation.messages import DraftBlock, SparseRows, Verdict
-from cluster.speculation.noise import GumbelField
 from cluster.speculation.proposal import SparseRow, pack
+from cluster.speculation.race import GumbelField
 from verifier_service.verification import verify
 
 

@@ -14,8 +14,9 @@ from transformers.cache_utils import DynamicSlidingWindowLayer
 from cluster.drafting.drafter import DraftingError, DraftJob
 from cluster.speculation.catalogue import LAWS
 from cluster.speculation.messages import DraftBlock, SessionSpec
-from cluster.speculation.noise import DraftField, GumbelField
+from cluster.speculation.noise import DraftField
 from cluster.speculation.proposal import SparseRow, pack, truncate
+from cluster.speculation.race import GumbelField
 from cluster.speculation.sampling import target_probs
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import torch
 
 from cluster.lab.coupling import joint
 from cluster.lab.world import row_of
-from cluster.speculation.noise import GumbelField
+from cluster.speculation.race import GumbelField
 from tests.speculation.helpers import ALPHA, p_value
 
 PAIRS = [

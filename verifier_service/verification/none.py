@@ -5,11 +5,12 @@ from __future__ import annotations
 from torch import Tensor
 
 from cluster.speculation.messages import DraftBlock, Verdict
-from cluster.speculation.noise import Noise
+from verifier_service.verification.walk import Walk
 
 
-def verify(target_probs: Tensor, block: DraftBlock, noise: Noise) -> Verdict:
+def walk(target_probs: Tensor, block: DraftBlock, base: int) -> Walk:
     """Emits argmax(log p + G) at the one position. Raises ValueError for a block with drafts."""
     if block.tokens:
         raise ValueError(f"law none takes no drafts, got {len(block.tokens)}")
-    return Verdict(tokens=(noise.field.winner(noise.base, target_probs[0]),), accepted=0)
+    token = yield base, target_probs[0]
+    return Verdict(tokens=(token,), accepted=0)

@@ -7,13 +7,14 @@ once for each combination of drafts and winners.
 from dataclasses import dataclass
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 
 from cluster.speculation.law import COUPLED, NONE
 from cluster.speculation.messages import DraftBlock
-from cluster.speculation.noise import GumbelField, Noise, Purpose, derive_key
-from cluster.speculation.philox import philox
+from cluster.speculation.noise import Noise, Purpose, derive_key
+from cluster.speculation.race import GumbelField, _Rows
 from tests.speculation.helpers import ALPHA, p_value
 from verifier_service.verification import verify
 
@@ -42,9 +43,11 @@ LAW = (TARGET[0][:, None, None] * TARGET[1][:, :, None] * TARGET[2]).flatten()
 
 def gumbel_noise(seed, rounds=ROUNDS):
     """G of positions 0.., three for each round: [rounds, 3, V], what Noise(seed, 3 * round) gives."""
-    key = derive_key(seed, Purpose.GUMBEL)
-    words = philox((0, torch.arange(rounds * TOKENS), 0, 0), key)[:, :VOCAB]
-    return -torch.log(-torch.log((words.double() + 0.5) / 2**32)).view(rounds, TOKENS, VOCAB)
+    field = GumbelField(derive_key(seed, Purpose.GUMBEL))
+    count = rounds * TOKENS
+    rows = _Rows.of([field] * count, range(count))
+    race = rows.race(np.arange(count), np.zeros(count, dtype=np.int64), rows.heads(1)[:, 0])
+    return -torch.from_numpy(race[:, :VOCAB]).log().view(rounds, TOKENS, VOCAB)
 
 
 @dataclass(frozen=True)

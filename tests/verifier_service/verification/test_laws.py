@@ -3,10 +3,11 @@
 import pytest
 import torch
 
-from cluster.speculation.law import COUPLED, NONE, Law
+from cluster.speculation.law import COUPLED, NONE, REJECTION, Law
 from cluster.speculation.messages import DraftBlock, Verdict
-from cluster.speculation.noise import GumbelField, Noise, Purpose, derive_key
-from verifier_service.verification import verify
+from cluster.speculation.noise import Noise, Purpose, derive_key
+from cluster.speculation.race import GumbelField
+from verifier_service.verification import verify, verify_together
 
 VOCAB, BLOCK = 3, 2
 
@@ -113,3 +114,34 @@ def test_rows_that_do_not_fit_and_unknown_laws_are_refused():
         verify(Law("wishful"), rows_for(()), DraftBlock(), Noise(1, 0))
     with pytest.raises(ValueError, match="takes no drafts"):
         verify(NONE, rows_for((0,)), DraftBlock((0,), (1.0,)), Noise(1, 0))
+
+
+def test_verdicts_together_are_the_verdicts_alone():
+    """Chains, a tree, plain decoding and a law without a race, in one step."""
+    generator = torch.Generator().manual_seed(6)
+
+    def rows(count):
+        return torch.softmax(torch.randn(count, 50, generator=generator) * 2, -1)
+
+    cases = []
+    for seed in range(30):
+        plain, several = rows(1), rows(5)
+        drafts = tuple(Noise(seed, 7).field.winner(7 + k, several[k]) for k in range(4))
+        wrong = (*drafts[: seed % 4], 49, 49, 49, 49)[:4]
+        tree = DraftBlock((drafts[0], 3, drafts[1], 4), (1.0,) * 4, parents=(-1, -1, 0, 0))
+        cases += [
+            (NONE, plain, DraftBlock(), Noise(seed, 7)),
+            (COUPLED, several, DraftBlock(wrong, (1.0,) * 4), Noise(seed, 7)),
+            (COUPLED, several, tree, Noise(seed, 7)),
+            (REJECTION, several, DraftBlock(wrong, (1.0,) * 4), Noise(seed, 7)),
+        ]
+    together = verify_together(cases)
+    assert together == [verify(*case) for case in cases]
+    assert len({verdict.accepted for verdict in together[1::4]}) > 3
+    assert verify_together([]) == []
+
+
+def test_a_block_that_does_not_fit_is_refused_together_as_alone():
+    good = (COUPLED, rows_for((0,)), DraftBlock((0,), (1.0,)), Noise(1, 0))
+    with pytest.raises(ValueError, match="2 drafts need 3 rows, got 2"):
+        verify_together([good, (COUPLED, rows_for((0,)), DraftBlock((0, 1), (1.0, 1.0)), Noise(1, 0))])
