@@ -115,6 +115,16 @@ class Verifier(_Section):
     replicas: Count = 1
     placement: Placement = Placement(num_gpus=1.0, label_selector={ACCELERATOR_LABEL: "H100"})
 
+    @model_validator(mode="after")
+    def _blocks_fit(self) -> Self:
+        # Cutting a block because of what came with it would make its length depend on others' drafts.
+        needed = self.max_active * (self.block_length + 1)
+        if self.step_rows < needed:
+            raise ValueError(
+                f"step_rows must be at least max_active x (block_length + 1) = {needed}, got {self.step_rows}"
+            )
+        return self
+
 
 class Drafter(_Section):
     """mode: remote drafts in the drafter deployment, local inside the verifiers (n-gram only), off not at

@@ -7,6 +7,7 @@ whose logits come out different, runs through transformers' own layers.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,10 @@ from verifier_service.attention import Batch, attend
 from verifier_service.packing import GroupMember, PackedLinear
 
 _FAMILIES = {"llama", "mistral", "qwen2", "qwen3"}
+# torch's elementwise kernels split more values than these among threads, wherever that falls. At the end of
+# a part, values are computed one by one, by another exponential than in vectors of at most _LANES.
+_SERIAL = 32768
+_LANES = 64
 
 
 class _Norm:
@@ -46,6 +51,15 @@ class _Layer:
     gate_up: PackedLinear
     activation: nn.Module
     down: PackedLinear
+
+
+def _by_rows(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """An elementwise function of x [rows, n] whose bits do not depend on the number of rows or of threads."""
+    width = x.shape[-1]
+    step = max(1, (_SERIAL - 1) // width) if width % _LANES == 0 else 1
+    if x.shape[0] <= step:
+        return function(x)
+    return torch.cat([function(part) for part in x.split(step)])
 
 
 def _grouped(first: nn.Module) -> PackedLinear:
@@ -98,17 +112,22 @@ class Decoder:
     def forward(self, tokens: Tensor, positions: Tensor, batch: Batch, keep: Tensor) -> Tensor:
         """tokens, positions: int64 [rows]; keep: rows that need logits; returns float32 [len(keep), V]."""
         hidden = F.embedding(tokens, self._embedding)
-        cos, sin = self._rotary(hidden[None], positions[None])
-        half = self._dim // 2
-        # The signs of a half turn go into the sine: rotating is then one roll.
-        signed = torch.cat((-sin[0, :, None, :half], sin[0, :, None, half:]), dim=-1)
-        turn = (cos[0, :, None], signed)
+        turn = self._turn(hidden, positions)
         for index, layer in enumerate(self._layers):
             hidden.add_(self._attention(index, layer, layer.before_attention(hidden), turn, batch))
             gate, up = layer.gate_up(layer.before_mlp(hidden)).chunk(2, dim=-1)
-            hidden.add_(layer.down(layer.activation(gate).mul_(up)))
+            hidden.add_(layer.down(_by_rows(layer.activation, gate).mul_(up)))
         logits: Tensor = self._head(self._norm(hidden[keep]))
         return logits
+
+    def _turn(self, hidden: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosine and sine of the rows' positions: [rows, 1, head_dim]. The signs of a half turn go into the
+        sine, so that rotating is one roll."""
+        step = max(1, (_SERIAL - 1) // self._dim)
+        parts = [self._rotary(hidden[None], part[None]) for part in positions.split(step)]
+        cos, sin = (torch.cat(part, dim=1)[0, :, None] for part in zip(*parts, strict=True))
+        half = self._dim // 2
+        return cos, torch.cat((-sin[..., :half], sin[..., half:]), dim=-1)
 
     def _attention(
         self, index: int, layer: _Layer, x: Tensor, turn: tuple[Tensor, Tensor], batch: Batch

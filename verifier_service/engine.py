@@ -13,7 +13,8 @@ from transformers import PreTrainedTokenizerBase
 
 from cluster.scheduling import Planner
 from cluster.speculation.catalogue import LAWS
-from cluster.speculation.messages import Verdict
+from cluster.speculation.law import Law
+from cluster.speculation.messages import DraftBlock, Verdict
 from cluster.speculation.noise import Noise
 from cluster.speculation.provenance import Numerics
 from cluster.speculation.request import (
@@ -36,7 +37,7 @@ from verifier_service.sequence import Phase, Sequence, Sink
 from verifier_service.target import Rows, TargetModel
 from verifier_service.text import TextStream
 from verifier_service.uncertainty import uncertain
-from verifier_service.verification import verify_together
+from verifier_service.verification import verify, verify_together
 
 log = logging.getLogger(__name__)
 
@@ -252,25 +253,40 @@ class Engine:
         )
 
     def _decide(self, deciding: list[tuple[Sequence, Tensor]]) -> None:
-        """Ends the rounds of sequences; logits: of a sequence's last token and its drafts, [N+1, V]."""
-        cases = [
-            (
-                sequence.request.law,
-                target_probs(logits, sequence.request.sampling),
-                sequence.block,
-                Noise(sequence.request.seed, len(sequence.tokens)),
-            )
-            for sequence, logits in deciding
-        ]
+        """Ends the rounds of sequences; logits: of a sequence's last token and its drafts, [N+1, V].
+
+        A sequence whose rows cannot be decided fails by itself.
+        """
+        cases = []
+        for sequence, logits in deciding:
+            # The largest of a row is NaN if any is; single tokens may well be at minus infinity.
+            if not bool(logits.amax(dim=-1).isfinite().all()):
+                self._fail(sequence, "the model's logits are no distribution: they are not finite")
+                continue
+            request = sequence.request
+            probs = target_probs(logits, request.sampling)
+            noise = Noise(request.seed, len(sequence.tokens))
+            cases.append((sequence, logits, (request.law, probs, sequence.block, noise)))
+        try:
+            verdicts: list[Verdict | None] = [*verify_together([case for _, _, case in cases])]
+        except ValueError:
+            verdicts = [self._verdict(sequence, case) for sequence, _, case in cases]
         error = self._numerics.logit_discrepancy
-        verdicts = verify_together(cases)
-        for (sequence, logits), (law, probs, _, noise), verdict in zip(
-            deciding, cases, verdicts, strict=True
-        ):
+        for (sequence, logits, (law, probs, _, noise)), verdict in zip(cases, verdicts, strict=True):
+            if verdict is None:
+                continue
             doubts: tuple[bool, ...] = ()
             if error and not LAWS[law.name].sends_rows:
                 doubts = uncertain(logits, probs, sequence.request.sampling, noise, verdict.tokens, error)
             self._commit(sequence, verdict, doubts)
+
+    def _verdict(self, sequence: Sequence, case: tuple[Law, Tensor, DraftBlock, Noise]) -> Verdict | None:
+        """One sequence's verdict; none if it cannot be had, and the sequence has failed."""
+        try:
+            return verify(*case)
+        except ValueError as error:
+            self._fail(sequence, f"the block could not be verified: {error}")
+            return None
 
     def _commit(self, sequence: Sequence, verdict: Verdict, doubts: tuple[bool, ...]) -> None:
         before = len(sequence.tally.origins)

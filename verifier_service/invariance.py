@@ -10,6 +10,8 @@ from verifier_service.kv_cache import SequenceCache
 from verifier_service.target import Rows, TargetModel
 
 _BLOCKS = (2, 5, 9, 17)
+# Rows of a step: kernels choose their ways by the number, and cut work up among threads by it.
+_COUNTS = (*range(2, 21), 31, 32, 33, 48, 64, 100, 145, 257)
 
 
 def rows_are_invariant(target: TargetModel) -> bool:
@@ -33,7 +35,19 @@ def rows_are_invariant(target: TargetModel) -> bool:
     )
     after = _decode(target, chunked, drafts[:9], length, length)
     pairs = ((again, first), (beside, single[:5]), (after, single[:9]))
-    return all(in_blocks) and all(torch.equal(left, right) for left, right in pairs)
+    return (
+        all(in_blocks)
+        and all(torch.equal(left, right) for left, right in pairs)
+        and all(_is_one_row(target, cache, drafts[0], length, single[0], count) for count in _COUNTS)
+    )
+
+
+def _is_one_row(
+    target: TargetModel, cache: SequenceCache, token: int, length: int, expected: Tensor, count: int
+) -> bool:
+    """Whether a row that comes `count` times in one step is each time what it is alone."""
+    logits = target.forward([Rows(cache, [token], length, length, 1)] * count)
+    return all(torch.equal(row[0], expected) for row in logits)
 
 
 def _decode(target: TargetModel, cache: SequenceCache, tokens: list[int], prompt: int, start: int) -> Tensor:

@@ -20,6 +20,7 @@ from verifier_service.kv_cache import SequenceCache
 log = logging.getLogger(__name__)
 
 _LAYER_TYPES = {"full_attention", "sliding_attention"}
+_MOVING_ROPE = {"longrope", "dynamic"}
 # Rows on which the lean decoder is compared with transformers.
 _PROBE_ROWS = 8
 
@@ -140,6 +141,14 @@ class TargetModel:
         )
 
 
+def _rope_types(value: object) -> set[str]:
+    """The types of rotary embedding in a configuration, also where layers differ in theirs."""
+    if not isinstance(value, dict):
+        return set()
+    found = {str(value[key]) for key in ("rope_type", "type") if key in value}
+    return found.union(*(_rope_types(inner) for inner in value.values()))
+
+
 def _refuse_unsupported(model: PreTrainedModel) -> None:
     """Raises ValueError for models that would run over a ragged batch without a word, and wrongly."""
     family = model.config.model_type
@@ -148,3 +157,8 @@ def _refuse_unsupported(model: PreTrainedModel) -> None:
     kinds = set(getattr(model.config.get_text_config(), "layer_types", None) or ())
     if others := kinds - _LAYER_TYPES:
         raise ValueError(f"models of type {family!r} have unsupported layers: {', '.join(sorted(others))}")
+    # They turn every row of a batch by factors that follow from its largest position.
+    if moving := _rope_types(getattr(model.config.get_text_config(), "rope_parameters", None)) & _MOVING_ROPE:
+        raise ValueError(
+            f"rotary embedding of type {moving.pop()!r} makes a row depend on the rest of its batch"
+        )

@@ -16,6 +16,9 @@ from truedraft.v1 import inference_pb2 as pb
 
 ROLES = ("system", "user", "assistant", "tool")
 _MAX_LABEL = 64
+# Longer prompts are refused unseen: tokenising them would hold up the others.
+_CHARACTERS_PER_TOKEN = 64
+_QUOTED_CHARACTERS = 80
 _MAX_STOP_CHARACTERS = 256
 
 
@@ -67,16 +70,21 @@ def validate(
     )
 
 
+def _short(name: str) -> str:
+    """A name of the client's, quoted: what it sends may be longer than a status can carry."""
+    return repr(name if len(name) <= _QUOTED_CHARACTERS else name[:_QUOTED_CHARACTERS] + "…")
+
+
 def _check_model(model: str, served: str) -> None:
     if model and model != served:
-        raise InvalidRequestError("model", f"model {model!r} is not served here; served: {served!r}")
+        raise InvalidRequestError("model", f"model {_short(model)} is not served here; served: {served!r}")
 
 
 def _law(request: pb.GenerateRequest, spec: GatewaySpec) -> Law:
     chosen = request.law or spec.default_law
     if chosen not in spec.laws and (chosen not in LAWS or LAWS[chosen].lossless):
         raise InvalidRequestError(
-            "law", f"law {chosen!r} is not served here; served laws: {', '.join(spec.laws)}"
+            "law", f"law {_short(chosen)} is not served here; served laws: {', '.join(spec.laws)}"
         )
     try:
         law = parse(chosen, request.law_params)
@@ -135,6 +143,11 @@ def _prompt_ids(request: pb.GenerateRequest, prompting: Prompting) -> tuple[int,
                 sentence = f"prompt id {token} is outside the vocabulary of {prompting.vocab_size} tokens"
                 raise InvalidRequestError("prompt_ids", sentence)
         return tuple(request.prompt_ids)
+    texts = [message.content for message in request.messages] or [request.prompt]
+    characters, limit = sum(map(len, texts)), _CHARACTERS_PER_TOKEN * prompting.context_length
+    if characters > limit:
+        sentence = f"a prompt may have at most {limit} characters here, this one has {characters}"
+        raise InvalidRequestError("prompt", sentence)
     if request.messages:
         return _chat_ids(request.messages, prompting)
     ids = prompting.encode(request.prompt)
@@ -146,7 +159,7 @@ def _prompt_ids(request: pb.GenerateRequest, prompting: Prompting) -> tuple[int,
 def _chat_ids(messages: Sequence[pb.ChatMessage], prompting: Prompting) -> tuple[int, ...]:
     for index, message in enumerate(messages):
         if message.role not in ROLES:
-            sentence = f"messages[{index}] has the role {message.role!r}; roles are {', '.join(ROLES)}"
+            sentence = f"messages[{index}] has the role {_short(message.role)}; roles are {', '.join(ROLES)}"
             raise InvalidRequestError("messages", sentence)
     if not messages[-1].content:
         raise InvalidRequestError("messages", "the prompt is empty; the last message needs content")

@@ -28,7 +28,7 @@ class Purpose(StrEnum):
 
 
 def derive_key(seed: int, purpose: Purpose) -> int:
-    """A 64-bit key from which the seed cannot be computed."""
+    """A 64-bit key: the seed is found from it only by trying seeds, so few or guessable ones do not hide."""
     digest = hashlib.blake2b(f"{purpose}:{seed}".encode(), digest_size=8, person=b"truedraft.noise").digest()
     return int.from_bytes(digest, "little")
 

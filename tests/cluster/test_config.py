@@ -146,3 +146,9 @@ def test_a_value_is_no_section(tmp_path):
     file = tmp_path / "c.yaml"
     file.write_text("verifier: 3\n")
     assert "verifier is a value, not a section" in complaint("verifier.dtype=float16", path=file)
+
+
+def test_steps_have_room_for_every_block():
+    complained = complaint("verifier.max_active=64")
+    assert "step_rows must be at least max_active x (block_length + 1) = 576, got 512" in complained
+    assert load_config(None, ["verifier.max_active=64", "verifier.step_rows=576"], {})

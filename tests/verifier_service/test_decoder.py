@@ -7,7 +7,7 @@ import torch
 
 from tests.verifier_service.test_target import FAMILIES, GROUPED, NEXT, PROMPT, random_model
 from verifier_service import decoder
-from verifier_service.decoder import Decoder, can_decode
+from verifier_service.decoder import Decoder, _by_rows, can_decode
 from verifier_service.kv_cache import SequenceCache
 from verifier_service.target import Rows, TargetModel
 
@@ -86,3 +86,20 @@ def test_a_model_that_comes_out_different_runs_through_transformers(monkeypatch)
 def test_a_model_that_is_not_packed_is_refused():
     with pytest.raises(TypeError, match="not packed together"):
         Decoder(random_model("llama", **GROUPED))
+
+
+@pytest.mark.parametrize("width", [64, 1536, 11008, 100, 33])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_an_activation_gives_a_row_the_same_bits_among_any_number(width, threads):
+    """Kernels cut larger tensors up among threads, and compute what is left of a vector in another way."""
+    generator = torch.Generator().manual_seed(width)
+    x = torch.randn(67, width, generator=generator) * 4
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        alone = torch.cat([_by_rows(torch.nn.functional.silu, row[None]) for row in x])
+        for count in (2, 7, 21, 22, 67):
+            assert torch.equal(_by_rows(torch.nn.functional.silu, x[:count]), alone[:count])
+    finally:
+        torch.set_num_threads(before)
+    torch.testing.assert_close(alone, torch.nn.functional.silu(x))

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from cluster.checkpoints import load_model, resolve
 from cluster.drafting import DraftingError, NgramDrafter
-from cluster.speculation.law import COUPLED, NONE, Claim
+from cluster.speculation.law import COUPLED, NONE, REJECTION, Claim
 from cluster.speculation.messages import DraftBlock, DrafterIdentity
-from cluster.speculation.request import FinishReason, Refused
+from cluster.speculation.request import Failed, FinishReason, Refused
 from tests.verifier_service.helpers import Port, Scripted, accounted, alone, oracle
 from verifier_service.batch import Answer, answer_all
 from verifier_service.drafting.local import LocalDrafting
@@ -195,3 +195,38 @@ def test_counts_add_up_whatever_is_drafted(engine_with, request_for, script, tem
     plain = alone(engine_with(), request_for(temperature=temperature, max_tokens=12, law=NONE))
     assert answer.token_ids == plain.token_ids
     accounted(answer)
+
+
+@pytest.mark.parametrize("law", [NONE, COUPLED, REJECTION])
+def test_rows_that_are_no_distribution_fail_their_request_alone(
+    engine_with, request_for, loaded, monkeypatch, law
+):
+    requests = [request_for(f"a {i}", law=law, max_tokens=4, request_id=f"r{i}") for i in range(3)]
+    expected = [answer.token_ids for answer in answer_all(engine_with(), requests)]
+    forward = loaded.model.forward
+
+    @torch.inference_mode()
+    def poisoned(batch):
+        logits = forward(batch)
+        for rows, values in zip(batch, logits, strict=True):
+            if rows.cache is victim:
+                values[:, 3] = float("nan")
+        return logits
+
+    engine = engine_with()
+    events = {request.request_id: [] for request in requests}
+    for request in requests:
+        engine.submit(request, events[request.request_id].append)
+    victim = None
+    engine.step()
+    victim = next(iter(engine._active.values())).cache
+    monkeypatch.setattr(loaded.model, "forward", poisoned)
+    while engine.load().active:
+        engine.step()
+    assert events["r0"][-1] == Failed("the model's logits are no distribution: they are not finite")
+    for index in (1, 2):
+        answer = Answer()
+        for event in events[f"r{index}"]:
+            answer.take(event)
+        assert answer.token_ids == expected[index]
+        assert answer.finished is not None

@@ -41,6 +41,8 @@ FAULTS = {
     "single rows": lambda batch, number: len(batch[0].tokens) == 1,
     "blocks of two": lambda batch, number: len(batch[0].tokens) == 2,
     "blocks of seventeen": lambda batch, number: len(batch[0].tokens) == 17,
+    "steps of twelve rows": lambda batch, number: len(batch) == 12,
+    "steps of 257 rows": lambda batch, number: len(batch) == 257,
     "batches of two sequences": lambda batch, number: len(batch) == 2,
     "the whole prompt": lambda batch, number: len(batch[0].tokens) > TILE,
     "after a prompt in chunks": lambda batch, number: len(batch[0].tokens) == 9 and number > 22,

@@ -118,6 +118,20 @@ def test_a_window_changes_the_stock_models_answer():
             {**GROUPED, "attention_chunk_size": 8, "num_local_experts": 2, "intermediate_size_mlp": 64},
             "'llama4_text' have unsupported layers: chunked_attention",
         ),
+        (
+            "llama",
+            {
+                **GROUPED,
+                "rope_parameters": {
+                    "rope_type": "longrope",
+                    "rope_theta": 1e4,
+                    "short_factor": [1.0] * 8,
+                    "long_factor": [2.0] * 8,
+                    "original_max_position_embeddings": 128,
+                },
+            },
+            "rotary embedding of type 'longrope' makes a row depend on the rest of its batch",
+        ),
     ],
 )
 def test_models_that_would_run_wrongly_are_refused_at_once(family, fields, message):
