@@ -121,5 +121,9 @@ def verify_against(
 
 
 def bonus(row: Tensor, noise: Noise) -> int:
-    """The token after a block that was accepted whole, or without a block; row: [V]."""
+    """The token after a block that was accepted whole, or without a block; row: [V].
+
+    Raises ValueError for a row that is no distribution.
+    """
+    row_mass(row)
     return draw(row, noise.uniform(Purpose.BONUS, 0))

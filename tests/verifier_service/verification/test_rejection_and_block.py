@@ -141,3 +141,11 @@ def test_rows_and_proposals_are_normalised_in_float64():
             tokens = [DraftField(seed, 0).draw(k, row) for k, row in enumerate(sent)]
             verdict = verify(law, rows, block_of(tokens, sent), Noise(seed, 0))
             assert verdict == verify(law, rows * 0.25, block_of(tokens, scaled), Noise(seed, 0))
+
+
+@pytest.mark.parametrize("law", LAWS, ids=str)
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_row_that_is_no_distribution_is_an_error_without_drafts_too(law, value):
+    row = torch.tensor([[0.5, value, 0.5]])
+    with pytest.raises(ValueError, match="positive, finite sum"):
+        verify(law, row, DraftBlock(), Noise(1, 0))
