@@ -11,7 +11,7 @@ from verifier_service.target import Rows, TargetModel
 
 _BLOCKS = (2, 5, 9, 17)
 # Rows of a step: kernels choose their ways by the number, and cut work up among threads by it.
-_COUNTS = (*range(2, 21), 31, 32, 33, 48, 64, 100, 145, 257)
+_COUNTS = (*range(2, 21), 31, 32, 33, 48, 64, 100, 145, 257, 384, 512)
 
 
 def rows_are_invariant(target: TargetModel) -> bool:

@@ -66,10 +66,15 @@ class GumbelField:
 
 
 def winners(fields: Sequence[GumbelField], positions: Sequence[int], probs: Sequence[Tensor]) -> list[int]:
-    """`GumbelField.winner` of several rows of one vocabulary at once, for the price of a few."""
+    """`GumbelField.winner` of several rows of one vocabulary at once, for the price of a few.
+
+    Raises ValueError for a row that is no distribution.
+    """
     surplus = -probs[0].shape[0] % _GROUP
     grouped = [(F.pad(row, (0, surplus)) if surplus else row).view(-1, _GROUP) for row in probs]
     tops = np.stack([row.amax(dim=1).cpu().numpy() for row in grouped]).astype(np.float64)
+    if not (np.isfinite(tops).all() and (tops.max(axis=1) > 0.0).all()):
+        raise ValueError("a target row must have a positive, finite sum")
     tokens = [_only(row, groups) for row, groups in zip(grouped, tops, strict=True)]
     racing = [index for index, token in enumerate(tokens) if token is None]
     if racing:

@@ -61,4 +61,8 @@ def _walk(law: Law, target_probs: Tensor, block: DraftBlock, noise: Noise) -> Wa
         raise ValueError(
             f"{len(block.tokens)} drafts need {len(block.tokens) + 1} rows, got {target_probs.shape[0]}"
         )
+    if law.params and law.name in {*_WALKS, *_STRICT}:
+        raise ValueError(
+            f"law {law.name} takes no parameters, got {', '.join(name for name, _ in law.params)}"
+        )
     return _WALKS[law.name](target_probs, block, noise.base) if law.name in _WALKS else None

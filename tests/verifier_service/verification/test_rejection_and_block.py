@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from cluster.speculation.law import BLOCK, REJECTION
+from cluster.speculation.law import BLOCK, COUPLED, NONE, REJECTION, Law
 from cluster.speculation.messages import DraftBlock, Verdict
 from cluster.speculation.noise import DraftField, Noise, Purpose, derive_key
 from cluster.speculation.proposal import ProposalError, SparseRow, pack, truncate
@@ -143,9 +143,16 @@ def test_rows_and_proposals_are_normalised_in_float64():
             assert verdict == verify(law, rows * 0.25, block_of(tokens, scaled), Noise(seed, 0))
 
 
-@pytest.mark.parametrize("law", LAWS, ids=str)
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_row_that_is_no_distribution_is_an_error_without_drafts_too(law, value):
-    row = torch.tensor([[0.5, value, 0.5]])
+@pytest.mark.parametrize("law", [NONE, COUPLED, *LAWS], ids=str)
+@pytest.mark.parametrize(
+    "row", [(0.5, math.nan, 0.5), (0.0, math.nan, 0.0), (0.0, math.inf, 0.0), (0.0,) * 3]
+)
+def test_a_row_that_is_no_distribution_is_an_error_without_drafts_too(law, row):
     with pytest.raises(ValueError, match="positive, finite sum"):
-        verify(law, row, DraftBlock(), Noise(1, 0))
+        verify(law, torch.tensor([row]), DraftBlock(), Noise(1, 0))
+
+
+@pytest.mark.parametrize("law", [NONE, COUPLED, *LAWS], ids=str)
+def test_a_parameter_that_a_law_does_not_take_is_not_ignored(law):
+    with pytest.raises(ValueError, match=f"law {law} takes no parameters, got lenience"):
+        verify(Law(law.name, (("lenience", 0.5),)), torch.tensor([[0.5, 0.5]]), DraftBlock(), Noise(1, 0))
