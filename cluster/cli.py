@@ -126,6 +126,12 @@ def generate(
     min_p: Annotated[
         float | None, typer.Option(help="Keep tokens of this share of the largest probability.")
     ] = None,
+    typical_p: Annotated[
+        float | None, typer.Option(help="Keep the tokens of most usual surprise that reach this probability.")
+    ] = None,
+    eta_cutoff: Annotated[
+        float | None, typer.Option(help="Keep tokens of this probability, or less where many are likely.")
+    ] = None,
     max_tokens: Annotated[int | None, typer.Option(help="The most tokens to answer with.")] = None,
     stop: Annotated[list[str] | None, typer.Option(help="End before this string; repeatable.")] = None,
     seed: Annotated[int | None, typer.Option(help="Repeats an answer.")] = None,
@@ -155,6 +161,8 @@ def generate(
         top_k=top_k,
         top_p=top_p,
         min_p=min_p,
+        typical_p=typical_p,
+        eta_cutoff=eta_cutoff,
         max_tokens=max_tokens,
         stop=stop or (),
         seed=seed,

@@ -47,6 +47,8 @@ class Ask:
     top_k: int | None = None
     top_p: float | None = None
     min_p: float | None = None
+    typical_p: float | None = None
+    eta_cutoff: float | None = None
     max_tokens: int | None = None
     stop: Sequence[str] = ()
     seed: int | None = None
@@ -63,7 +65,12 @@ class Ask:
                 prompt_ids=self.prompt_ids,
                 messages=[pb.ChatMessage(role=role, content=content) for role, content in self.messages],
                 sampling=pb.Sampling(
-                    temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, min_p=self.min_p
+                    temperature=self.temperature,
+                    top_k=self.top_k,
+                    top_p=self.top_p,
+                    min_p=self.min_p,
+                    typical_p=self.typical_p,
+                    eta_cutoff=self.eta_cutoff,
                 ),
                 max_tokens=self.max_tokens,
                 stop=self.stop,

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from cluster.speculation.noise import Noise
 from cluster.speculation.race import GumbelField
-from cluster.speculation.sampling import Sampling, target_probs
+from cluster.speculation.sampling import (
+    Sampling,
+    covering_edge,
+    entropy,
+    eta_edge,
+    surprise,
+    target_probs,
+)
 from verifier_service.attention import TILE
 from verifier_service.kv_cache import SequenceCache
 from verifier_service.target import Rows, TargetModel
@@ -43,7 +51,8 @@ def uncertain(
     logits, probs: [N+1, V], before and after the transforms; row k decided tokens[k] = argmax log p + G
     at noise.base + k. True where the token's margin is at most 2 error / temperature, or where another
     token would win if it came in over an edge of truncation, or the token itself would fall out. Of a
-    nucleus the edge is found to first order: which tokens come in together is not searched for.
+    nucleus the edge is found to first order: which tokens come in together is not searched for. Edges that
+    hang on the entropy, of typical_p and eta_cutoff, are given all the room that its change can take.
     """
     return tuple(
         _Decision(row, row_probs, sampling, noise.field, noise.base + k, token, error).uncertain
@@ -77,7 +86,15 @@ class _Decision:
         if self._sampling.temperature == 0.0:
             near = self._logits >= self._logits[self._token] - 2.0 * self._error
             return int(near.sum()) > 1
-        return self._loses(self._probs) or self._outsider_wins() or self._falls_out()
+        if self._loses(self._probs):
+            return True
+        if self._sampling.typical_p < 1.0 or self._sampling.eta_cutoff > 0.0:
+            stays, within_reach = self._by_entropy()
+            if not bool(stays[self._token]):
+                return True
+            if self._loses(self._scaled(self._logits).where(within_reach, 0.0)):
+                return True
+        return self._outsider_wins() or self._falls_out()
 
     def _loses(self, weights: Tensor) -> bool:
         """Whether the token loses to another once its weight shrinks; weights: [V], any scale."""
@@ -115,6 +132,32 @@ class _Decision:
         rises[self._token] = False
         return self._changed_by(rises)
 
+    def _by_entropy(self) -> tuple[Tensor, Tensor]:
+        """Of the edges that hang on the entropy: the tokens that stay inside, and all that can be inside.
+
+        A log p changes by up to `change`, the entropy to first order by half of that times the mean of
+        |log p + H|, so that what is compared with an edge moves by less than `reach`, and so does the edge.
+        """
+        sampling, change = self._sampling, -math.log(self._shrink)
+        [row] = target_probs(self._logits[None], replace(sampling, typical_p=1.0, eta_cutoff=0.0))
+        own = surprise(row)
+        stays = within_reach = row > 0
+        if sampling.typical_p < 1.0:
+            strangeness = (own - entropy(row)).abs()
+            reach = change * (1.0 + _mean(strangeness, row))
+            least = covering_edge(strangeness, row, sampling.typical_p * self._shrink)
+            most = covering_edge(strangeness, row, min(sampling.typical_p / self._shrink, 1.0))
+            stays = stays & (strangeness <= least - 2.0 * reach)
+            within_reach = within_reach & (strangeness <= most + 2.0 * reach)
+        if sampling.eta_cutoff > 0.0:
+            [cut] = target_probs(self._logits[None], replace(sampling, eta_cutoff=0.0))
+            own = own + row[cut > 0].double().sum().log()
+            edge = -eta_edge(cut, sampling.eta_cutoff).log()
+            reach = change * (1.0 + _mean((own - entropy(cut)).abs(), cut))
+            stays = stays & (own <= edge - reach)
+            within_reach = within_reach & (own <= edge + reach)
+        return stays, within_reach
+
     def _scaled(self, logits: Tensor) -> Tensor:
         """Weights in proportion to the probabilities without truncation."""
         return torch.exp((logits - self._logits.max()) / self._sampling.temperature)
@@ -125,3 +168,8 @@ class _Decision:
         changed = torch.where(rises, logits + self._error, logits - self._error)
         probs = target_probs(changed[None], self._sampling)[0]
         return self._field.winner(self._position, probs) != self._token
+
+
+def _mean(values: Tensor, probs: Tensor) -> float:
+    """Over a distribution; what has no probability does not count, though it be infinite."""
+    return float((probs.double() * values.where(probs > 0, 0.0)).sum())

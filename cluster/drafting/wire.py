@@ -40,6 +40,8 @@ def open_message(spec: SessionSpec, epoch: int, tokens: list[int]) -> drafting_p
             top_k=sampling.top_k,
             top_p=sampling.top_p,
             min_p=sampling.min_p,
+            typical_p=sampling.typical_p,
+            eta_cutoff=sampling.eta_cutoff,
         ),
         law=spec.law.name,
         noise_key=spec.noise_key,

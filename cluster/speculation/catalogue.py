@@ -142,8 +142,8 @@ def honest_alternative(law: Law) -> str:
         same = math.isclose(delta, math.sqrt(epsilon), rel_tol=1e-6)
         kind = "the same truncation" if same else "the truncation with delta = √epsilon"
         return (
-            f"A strict law on eta sampling, eta_cutoff={epsilon:g}, has {kind} without its distortion, but "
-            "eta_cutoff is not served yet; min_p is."
+            f"A strict law with the sampling parameter eta_cutoff={epsilon:g}, eta sampling, serves {kind} "
+            "without its distortion."
         )
     if not LAWS[known.name].lossless:
         return "The strict laws rejection and block take the same drafts without distortion."

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-# Nucleus truncation rarely needs more than this many sorted tokens; a row that does is sorted whole.
-_NUCLEUS_PREFIX = 1024
+# A set of given probability rarely needs more than this many sorted tokens; a row that does is sorted whole.
+_PREFIX = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """A request's sampling parameters; the defaults leave the model's distribution as it is.
 
-    temperature: >= 0, 0 is greedy; top_k: >= 0, 0 keeps all; top_p: (0, 1]; min_p: [0, 1).
-    Raises ValueError, naming the field, when out of range.
+    temperature: >= 0, 0 is greedy; top_k: >= 0, 0 keeps all; top_p, typical_p: (0, 1]; min_p, eta_cutoff:
+    [0, 1). Raises ValueError, naming the field, when out of range.
     """
 
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
+    typical_p: float = 1.0
+    eta_cutoff: float = 0.0
 
     def __post_init__(self) -> None:
         # Written so that NaN fails each of them.
@@ -34,13 +37,21 @@ class Sampling:
             raise ValueError(f"top_p must be above 0 and at most 1, got {self.top_p:g}")
         if not 0.0 <= self.min_p < 1.0:
             raise ValueError(f"min_p must be at least 0 and below 1, got {self.min_p:g}")
+        if not 0.0 < self.typical_p <= 1.0:
+            raise ValueError(f"typical_p must be above 0 and at most 1, got {self.typical_p:g}")
+        if not 0.0 <= self.eta_cutoff < 1.0:
+            raise ValueError(f"eta_cutoff must be at least 0 and below 1, got {self.eta_cutoff:g}")
 
 
 def target_probs(logits: Tensor, sampling: Sampling) -> Tensor:
     """Next-token distributions after all transforms.
 
     logits: float32 [rows, V]. Returns float32 [rows, V], each row summing to 1. Each row depends on
-    its own logits alone, bit for bit. Order: temperature, top_k, top_p, min_p, as in transformers.
+    its own logits alone, bit for bit. Order: temperature, top_k, top_p, min_p, typical_p, eta_cutoff, each
+    on what the one before it left, as in transformers; at an edge, equals stay in together.
+
+    typical_p: locally typical sampling, Meister et al. (arXiv 2202.00666); eta_cutoff: eta sampling, Hewitt
+    et al. (arXiv 2210.15191).
     """
     if sampling.temperature == 0.0:
         return _greedy(logits)
@@ -50,14 +61,59 @@ def target_probs(logits: Tensor, sampling: Sampling) -> Tensor:
     if 0 < sampling.top_k < scaled.shape[-1]:
         kth = torch.topk(scaled, sampling.top_k, dim=-1).values[:, -1:]
         scaled = scaled.masked_fill(scaled < kth, float("-inf"))
+    probs = torch.softmax(scaled, dim=-1)
     if sampling.top_p < 1.0:
-        scaled = scaled.masked_fill(scaled < _nucleus_edge(scaled, sampling.top_p), float("-inf"))
+        edges = [-covering_edge(-row, row, sampling.top_p) for row in probs]
+        probs = _cut(scaled, probs < torch.stack(edges)[:, None])
     if sampling.min_p > 0.0:
-        # p >= min_p * max p, said of exponents: the maximum sits at 0.
-        probs = torch.softmax(scaled, dim=-1)
-        edge = sampling.min_p * probs.max(dim=-1, keepdim=True).values
-        scaled = scaled.masked_fill(probs < edge, float("-inf"))
-    return torch.softmax(scaled, dim=-1)
+        probs = _cut(scaled, probs < sampling.min_p * probs.max(dim=-1, keepdim=True).values)
+    if sampling.typical_p < 1.0:
+        kept = []
+        for row in probs:
+            strangeness = (surprise(row) - entropy(row)).abs()
+            kept.append(strangeness <= covering_edge(strangeness, row, sampling.typical_p))
+        probs = _cut(scaled, ~torch.stack(kept))
+    if sampling.eta_cutoff > 0.0:
+        edges = [eta_edge(row, sampling.eta_cutoff) for row in probs]
+        probs = _cut(scaled, probs < torch.stack(edges)[:, None])
+    return probs
+
+
+def _cut(scaled: Tensor, out: Tensor) -> Tensor:
+    """Leaves out the tokens at `out`, in place; returns the probabilities of the others."""
+    return torch.softmax(scaled.masked_fill_(out, float("-inf")), dim=-1)
+
+
+def surprise(row: Tensor) -> Tensor:
+    """-log p in nats, float64 [V]; infinite where p is 0."""
+    return -row.double().log()
+
+
+def entropy(row: Tensor) -> Tensor:
+    """-Σ p log p in nats, float64, of a row [V]: summed row by row, since a sum over rows together may be
+    split in another way and end in other bits."""
+    p = row.double()
+    return -p.xlogy(p).sum()
+
+
+def eta_edge(row: Tensor, eta_cutoff: float) -> Tensor:
+    """The least probability that eta sampling keeps, float64; at most the row's largest."""
+    edge = (math.sqrt(eta_cutoff) * (-entropy(row)).exp()).clamp(max=eta_cutoff)
+    # By rounding alone: the largest is at least e^(-entropy).
+    return torch.minimum(edge, row.max().double())
+
+
+def covering_edge(order: Tensor, weights: Tensor, mass: float) -> Tensor:
+    """Of the tokens with the least `order`, as few as weigh `mass` together: the largest order among them.
+
+    order, weights: [V]. Sums are in float64.
+    """
+    first = torch.topk(order, min(_PREFIX, order.shape[0]), largest=False)
+    if float(weights[first.indices].double().sum()) < mass:
+        first = order.sort()
+    ahead = weights[first.indices].double()
+    before = ahead.cumsum(0) - ahead
+    return first.values[before < mass][-1]
 
 
 def _greedy(logits: Tensor) -> Tensor:
@@ -67,17 +123,3 @@ def _greedy(logits: Tensor) -> Tensor:
     ids = torch.arange(vocab, device=logits.device).expand_as(logits)
     winner = torch.where(logits == top, ids, vocab).min(dim=-1, keepdim=True).values
     return torch.zeros_like(logits).scatter_(-1, winner, 1.0)
-
-
-def _nucleus_edge(scaled: Tensor, top_p: float) -> Tensor:
-    """The smallest scaled logit inside each row's nucleus: [rows, 1]; ties at the edge stay in."""
-    probs = torch.softmax(scaled, dim=-1)
-    edges = []
-    for row, weights in zip(scaled, probs, strict=True):
-        head = torch.topk(weights, min(_NUCLEUS_PREFIX, weights.shape[0])).values
-        if float(head.double().sum()) < top_p:
-            head = weights.sort(descending=True).values
-        before = head.double().cumsum(0) - head.double()
-        edge = head[before < top_p][-1]
-        edges.append(row[weights >= edge].min())
-    return torch.stack(edges)[:, None]

@@ -51,6 +51,8 @@ LOSSLESS: Final = "truedraft.lossless"
 CLAIM: Final = "truedraft.claim"
 REASONS: Final = "truedraft.reasons"
 REQUEST_MIN_P: Final = "truedraft.request.min_p"
+REQUEST_TYPICAL_P: Final = "truedraft.request.typical_p"
+REQUEST_ETA_CUTOFF: Final = "truedraft.request.eta_cutoff"
 SEED: Final = "truedraft.seed"
 DOMAIN: Final = "truedraft.domain"
 

@@ -31,6 +31,8 @@ def root_attributes(request: GenerationRequest, model: str, operation: str) -> d
         names.GEN_AI_REQUEST_TOP_P: float(sampling.top_p),
         names.GEN_AI_REQUEST_TOP_K: sampling.top_k,
         names.REQUEST_MIN_P: float(sampling.min_p),
+        names.REQUEST_TYPICAL_P: float(sampling.typical_p),
+        names.REQUEST_ETA_CUTOFF: float(sampling.eta_cutoff),
         names.VERIFICATION_REQUESTED: request.requested_law.name,
         names.VERIFICATION_MODE: request.law.name,
         names.SEED: str(request.seed),

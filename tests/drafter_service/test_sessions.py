@@ -35,7 +35,12 @@ def code_of(call, message):
 
 
 def test_the_wire_keeps_a_session_spec():
-    said = spec(2**63, (5, 6), Sampling(temperature=0.3, top_k=7, top_p=0.9, min_p=0.01), 2**64 - 1)
+    said = spec(
+        2**63,
+        (5, 6),
+        Sampling(0.3, top_k=7, top_p=0.9, min_p=0.01, typical_p=0.8, eta_cutoff=0.002),
+        2**64 - 1,
+    )
     assert session_spec(open_message(said, 1, [5, 6])) == said
 
 

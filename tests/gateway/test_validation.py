@@ -38,7 +38,9 @@ def test_everything_given_is_passed_on():
         pb.GenerateRequest(
             model="toy",
             prompt_ids=[1, 255],
-            sampling=pb.Sampling(temperature=0.5, top_k=3, top_p=0.9, min_p=0.1),
+            sampling=pb.Sampling(
+                temperature=0.5, top_k=3, top_p=0.9, min_p=0.1, typical_p=0.8, eta_cutoff=0.01
+            ),
             max_tokens=64,
             stop=["a", "b"],
             seed=2**64 - 1,
@@ -47,7 +49,9 @@ def test_everything_given_is_passed_on():
         )
     )
     assert request.prompt_ids == (1, 255)
-    assert request.sampling == Sampling(temperature=0.5, top_k=3, top_p=0.9, min_p=0.1)
+    assert request.sampling == Sampling(
+        temperature=0.5, top_k=3, top_p=0.9, min_p=0.1, typical_p=0.8, eta_cutoff=0.01
+    )
     assert (request.max_tokens, request.stop, request.seed) == (64, ("a", "b"), 2**64 - 1)
     assert (request.law, request.domain) == (NONE, "coding")
 
@@ -93,6 +97,8 @@ def test_messages_go_through_the_chat_template():
         ({"sampling": pb.Sampling(top_k=-1)}, "sampling.top_k", "top_k must be at least 0"),
         ({"sampling": pb.Sampling(min_p=1)}, "sampling.min_p", "below 1"),
         ({"sampling": pb.Sampling(min_p=-0.1)}, "sampling.min_p", "at least 0"),
+        ({"sampling": pb.Sampling(typical_p=0)}, "sampling.typical_p", "above 0"),
+        ({"sampling": pb.Sampling(eta_cutoff=1)}, "sampling.eta_cutoff", "below 1"),
         ({"max_tokens": 0}, "max_tokens", "at least 1, got 0"),
         ({"max_tokens": -5}, "max_tokens", "got -5"),
         ({"max_tokens": 65}, "max_tokens", "at most 64"),

@@ -64,7 +64,7 @@ def test_a_budget_stands_for_a_ceiling_and_for_a_degree(rule):
 def test_the_honest_alternative_is_named():
     assert "min_p=0.2" in honest_alternative(parse("truncation:min_p", {"min_p": 0.2}))
     typical = honest_alternative(parse("truncation:typical"))
-    assert "eta_cutoff=0.09, has the same truncation" in typical
+    assert "eta_cutoff=0.09, eta sampling, serves the same truncation" in typical
     assert "typical_p" not in typical
     other = honest_alternative(parse("truncation:typical", {"epsilon": 0.09, "delta": 0.5}))
     assert "eta_cutoff=0.09" in other

@@ -2,9 +2,18 @@
 
 import pytest
 import torch
-from transformers import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+from transformers import (
+    EtaLogitsWarper,
+    MinPLogitsWarper,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+    TypicalLogitsWarper,
+)
 
+from cluster.speculation.catalogue import parse
 from cluster.speculation.sampling import Sampling, target_probs
+from verifier_service.verification.truncation import truncated
 
 SAMPLINGS = [
     Sampling(temperature=0.7),
@@ -16,6 +25,11 @@ SAMPLINGS = [
     Sampling(top_p=0.999),
     Sampling(min_p=0.1),
     Sampling(temperature=0.8, top_k=50, top_p=0.9, min_p=0.02),
+    Sampling(typical_p=0.2),
+    Sampling(typical_p=0.95),
+    Sampling(eta_cutoff=0.0003),
+    Sampling(eta_cutoff=0.09),
+    Sampling(temperature=1.2, top_k=200, typical_p=0.9, eta_cutoff=0.001),
 ]
 
 
@@ -28,6 +42,8 @@ def reference(values, sampling):
     warpers += [TopKLogitsWarper(sampling.top_k)] if sampling.top_k else []
     warpers += [TopPLogitsWarper(sampling.top_p)] if sampling.top_p < 1.0 else []
     warpers += [MinPLogitsWarper(sampling.min_p)] if sampling.min_p else []
+    warpers += [TypicalLogitsWarper(sampling.typical_p)] if sampling.typical_p < 1.0 else []
+    warpers += [EtaLogitsWarper(sampling.eta_cutoff)] if sampling.eta_cutoff else []
     for warper in warpers:
         values = warper(None, values)
     return torch.softmax(values, -1)
@@ -38,11 +54,11 @@ def reference(values, sampling):
 def test_each_transform_is_that_of_transformers(sampling, scale):
     values = logits(scale=scale)
     ours, theirs = target_probs(values, sampling), reference(values, sampling)
-    # The nucleus ends where a sum reaches top_p; theirs is rounded to single precision, ours is not.
+    # Such a set ends where a sum reaches its probability; theirs is rounded to single precision, ours is not.
     edge = (ours > 0) != (theirs > 0)
-    assert edge.sum(-1).max() <= (1 if sampling.top_p < 1.0 else 0)
-    assert (ours + theirs)[edge].sum() < 1e-4
-    torch.testing.assert_close(ours, theirs, atol=2e-5 if edge.any() else 1e-6, rtol=1e-4)
+    assert edge.sum(-1).max() <= (1 if sampling.top_p < 1.0 or sampling.typical_p < 1.0 else 0)
+    assert (ours + theirs)[edge].sum() < 5e-4
+    torch.testing.assert_close(ours[~edge], theirs[~edge], atol=1e-6, rtol=1e-3 if edge.any() else 1e-4)
 
 
 @pytest.mark.parametrize("sampling", [*SAMPLINGS, Sampling(temperature=0.0)], ids=str)
@@ -85,6 +101,12 @@ TIED = torch.tensor([[2.0, 1.0, 2.0, 1.0, 1.0, 0.0]])
         (Sampling(top_p=0.7), [0, 1, 2, 3, 4]),
         (Sampling(min_p=0.3), [0, 1, 2, 3, 4]),
         (Sampling(min_p=0.9), [0, 2]),
+        # The surprises 1.1, 2.1 and 3.1 lie 0.4, 0.6 and 1.6 from the entropy of 1.47.
+        (Sampling(typical_p=0.1), [0, 2]),
+        (Sampling(typical_p=0.7), [0, 1, 2, 3, 4]),
+        # √0.2 · e^-1.47 = 0.10: the last has 0.04.
+        (Sampling(eta_cutoff=0.2), [0, 1, 2, 3, 4]),
+        (Sampling(eta_cutoff=0.99), [0, 2]),
         (Sampling(temperature=0.0), [0]),
     ],
     ids=str,
@@ -112,6 +134,29 @@ def test_a_nucleus_of_thousands_of_tokens_is_whole(top_p):
         assert bool((row[ids[: count - 2]] > 0).all())
 
 
+@pytest.mark.parametrize("row", [[1.0, 1.0, 1.0], [30.0, 0.0, 0.0], [2.0, 1.0, 0.0]])
+@pytest.mark.parametrize("sampling", [Sampling(typical_p=1e-9), Sampling(eta_cutoff=1 - 1e-9)], ids=str)
+def test_the_narrowest_sets_keep_a_token(row, sampling):
+    probs = target_probs(torch.tensor([row]), sampling)
+    assert float(probs.sum()) == pytest.approx(1.0)
+
+
+def test_typicality_can_leave_out_the_most_probable_token():
+    """Which sets that end at a probability cannot: it is a truncation from both sides."""
+    [row] = target_probs(torch.tensor([[0.4, 0.12, 0.12, 0.12, 0.12, 0.12]]).log(), Sampling(typical_p=0.4))
+    assert row.nonzero()[:, 0].tolist() == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("epsilon", [0.001, 0.09, 0.3])
+def test_eta_sampling_is_the_set_that_medusa_accepts(epsilon):
+    law = parse("truncation:typical", {"epsilon": epsilon, "delta": epsilon**0.5})
+    values = logits(scale=4.0)
+    probs = target_probs(values, Sampling())
+    for row, strict in zip(probs, target_probs(values, Sampling(eta_cutoff=epsilon)), strict=True):
+        lossy = truncated(law, row, float(row.double().sum()))
+        assert torch.equal(lossy > 0, strict > 0)
+
+
 def test_top_k_beyond_the_vocabulary_keeps_all():
     values = logits(vocab=20)
     assert torch.equal(
@@ -132,6 +177,12 @@ def test_top_k_beyond_the_vocabulary_keeps_all():
         ("min_p", -0.1),
         ("min_p", 1.0),
         ("min_p", float("nan")),
+        ("typical_p", 0.0),
+        ("typical_p", 1.5),
+        ("typical_p", float("nan")),
+        ("eta_cutoff", -0.1),
+        ("eta_cutoff", 1.0),
+        ("eta_cutoff", float("nan")),
     ],
 )
 def test_a_value_out_of_range_is_refused_by_name(field, value):

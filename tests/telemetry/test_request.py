@@ -22,7 +22,7 @@ def request(**changes):
     fields = {
         "request_id": "gen-1",
         "prompt_ids": (1, 2, 3),
-        "sampling": Sampling(temperature=0, top_k=40, top_p=0.9, min_p=0.05),
+        "sampling": Sampling(0, top_k=40, top_p=0.9, min_p=0.05, typical_p=0.8, eta_cutoff=0.01),
         "law": COUPLED,
         "requested_law": COUPLED,
         "seed": 7,
@@ -72,6 +72,8 @@ def test_the_root_span_begins_with_what_was_asked():
             "gen_ai.request.top_k": 40,
             "gen_ai.request.seed": 7,
             "truedraft.request.min_p": 0.05,
+            "truedraft.request.typical_p": 0.8,
+            "truedraft.request.eta_cutoff": 0.01,
             "truedraft.verification.requested": "coupled",
             "truedraft.verification.mode": "coupled",
             "truedraft.seed": "7",

@@ -27,6 +27,8 @@ samplings = st.sampled_from(
         Sampling(temperature=0.5),
         Sampling(top_k=3),
         Sampling(min_p=0.2),
+        Sampling(typical_p=0.5),
+        Sampling(eta_cutoff=0.2),
     ]
 )
 
