@@ -108,12 +108,12 @@ def covering_edge(order: Tensor, weights: Tensor, mass: float) -> Tensor:
 
     order, weights: [V]. Sums are in float64.
     """
-    first = torch.topk(order, min(_PREFIX, order.shape[0]), largest=False)
-    if float(weights[first.indices].double().sum()) < mass:
-        first = order.sort()
-    ahead = weights[first.indices].double()
+    ordered, ids = torch.topk(order, min(_PREFIX, order.shape[0]), largest=False)
+    if float(weights[ids].double().sum()) < mass:
+        ordered, ids = order.sort()
+    ahead = weights[ids].double()
     before = ahead.cumsum(0) - ahead
-    return first.values[before < mass][-1]
+    return ordered[before < mass][-1]
 
 
 def _greedy(logits: Tensor) -> Tensor:
