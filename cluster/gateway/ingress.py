@@ -1,4 +1,4 @@
-"""The Serve ingress deployment: InferenceService on Serve's gRPC proxy."""
+"""The Serve ingress deployment: InferenceService on Serve's gRPC proxy, OpenAI's routes on its HTTP proxy."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
+from fastapi import FastAPI
 from ray import serve
 from ray.serve.grpc_util import RayServegRPCContext
 from ray.serve.handle import DeploymentHandle
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse
 
 from cluster.gateway import wire
+from cluster.gateway.errors import RequestError
+from cluster.gateway.http.app import create_app
 from cluster.gateway.prompting import load_prompting
 from cluster.gateway.record import log_to_stderr
-from cluster.gateway.service import Events, GatewayService, RequestError
+from cluster.gateway.service import Events, GatewayService
 from cluster.gateway.spec import GatewaySpec
 from cluster.speculation.request import GenerationRequest
 from cluster.telemetry.setup import setup
@@ -25,8 +26,10 @@ SERVICER = "cluster.gateway.servicer.add_to_proxy"
 
 
 @serve.deployment
+@serve.ingress()
 class GatewayDeployment:
-    """Serve calls the methods by the names that inference.proto gives them."""
+    """Serve calls the methods by the names that inference.proto gives them, and the ASGI application for
+    what comes by HTTP."""
 
     def __init__(self, spec: GatewaySpec, verifier: DeploymentHandle[Any]) -> None:
         log_to_stderr()
@@ -73,11 +76,8 @@ class GatewayDeployment:
             _set_status(grpc_context, error)
         return response
 
-    async def __call__(self, _request: Request) -> PlainTextResponse:
-        # Serve's proxy always listens for HTTP; without this method it answers with a server error.
-        return PlainTextResponse(
-            "Nothing is served over HTTP; call truedraft.v1.InferenceService by gRPC.\n", 404
-        )
+    def __serve_build_asgi_app__(self) -> FastAPI:
+        return create_app(self._service)
 
 
 def _set_provenance(context: RayServegRPCContext, answer: pb.Answer) -> None:
@@ -85,5 +85,6 @@ def _set_provenance(context: RayServegRPCContext, answer: pb.Answer) -> None:
 
 
 def _set_status(context: RayServegRPCContext, error: RequestError) -> None:
-    context.set_code(error.code)
+    context.set_code(error.cause.grpc)
     context.set_details(error.sentence)
+    context.set_trailing_metadata(wire.error_trailer(error))

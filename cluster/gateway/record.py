@@ -6,12 +6,14 @@ import json
 import logging
 import sys
 import time
+from http import HTTPStatus
 from typing import Any
 
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer
 
 from cluster.gateway import wire
+from cluster.gateway.errors import RequestError
 from cluster.speculation.request import Finished, GenerationRequest
 from cluster.telemetry import names
 from cluster.telemetry.context import inject, trace_id
@@ -93,25 +95,20 @@ class RequestRecord:
         self.span.set_attribute(names.ERROR_TYPE, "CANCELLED")
         self._close("cancelled")
 
-    def refused(self, sentence: str) -> None:
-        """No verifier had room for it."""
-        self.span.add_event(names.EVENT_REFUSED)
-        self._failed("refused", "RESOURCE_EXHAUSTED", sentence)
-
-    def invalid(self, error: str, field: str, sentence: str) -> None:
-        """error: a gRPC status by name."""
-        # The client's fault is no error of the server's span.
-        self.span.set_attribute(names.ERROR_TYPE, error)
-        self._close("invalid", error=error, field=field, detail=sentence)
-
-    def failed(self, error: str, sentence: str) -> None:
-        """error: a gRPC status by name."""
-        self._failed("failed", error, sentence)
-
-    def _failed(self, outcome: str, error: str, sentence: str) -> None:
-        self.span.set_attribute(names.ERROR_TYPE, error)
-        self.span.set_status(StatusCode.ERROR, sentence)
-        self._close(outcome, error=error, detail=sentence)
+    def refused(self, error: RequestError) -> None:
+        """It is not answered, or not to its end."""
+        code = error.cause.grpc
+        self.span.set_attribute(names.ERROR_TYPE, code.name)
+        content = {"error": code.name, "reason": error.reason.value, "detail": error.sentence}
+        if error.cause.http < HTTPStatus.TOO_MANY_REQUESTS:
+            # The client's fault is no error of the server's span.
+            self._close("invalid", field=error.field, **content)
+            return
+        self.span.set_status(StatusCode.ERROR, error.sentence)
+        busy = error.cause.http == HTTPStatus.TOO_MANY_REQUESTS
+        if busy:
+            self.span.add_event(names.EVENT_REFUSED)
+        self._close("refused" if busy else "failed", **content)
 
     def _close(self, outcome: str, **content: Any) -> None:
         if self._closed:

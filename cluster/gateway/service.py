@@ -10,16 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from typing import Protocol
 
-import grpc
 from opentelemetry.trace import Tracer
 from ray.exceptions import RayActorError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, ReplicaUnavailableError
 
 from cluster.gateway import wire
+from cluster.gateway.errors import Reason, RequestError
 from cluster.gateway.prompting import Prompting
 from cluster.gateway.record import RequestRecord
 from cluster.gateway.spec import GatewaySpec
-from cluster.gateway.validation import Identity, InvalidRequestError, validate
+from cluster.gateway.validation import Identity, check_model, validate
 from cluster.speculation.request import (
     Committed,
     Failed,
@@ -47,15 +47,6 @@ class Events(Protocol):
         """Frees the sequence if it is still being decoded."""
 
 
-class RequestError(Exception):
-    """A request that is not answered: a status and one sentence for the client."""
-
-    def __init__(self, code: grpc.StatusCode, sentence: str) -> None:
-        super().__init__(sentence)
-        self.code = code
-        self.sentence = sentence
-
-
 class GatewayService:
     """verify: hands a request to some verifier and returns its events at once."""
 
@@ -74,6 +65,15 @@ class GatewayService:
         # is not made for two at a time.
         self._tokenising = ThreadPoolExecutor(1, "tokenise")
 
+    @property
+    def model(self) -> str:
+        """What clients call the served model."""
+        return self._spec.served_name
+
+    def check_model(self, model: str) -> None:
+        """Raises InvalidRequestError for a model that is not served here."""
+        check_model(model, self._spec.served_name)
+
     async def answer(
         self, request: pb.GenerateRequest, metadata: Iterable[tuple[str, str | bytes]]
     ) -> AsyncGenerator[pb.Delta | pb.Answer, None]:
@@ -84,16 +84,8 @@ class GatewayService:
             async with aclosing(self._answer(request, record)) as messages:
                 async for message in messages:
                     yield message
-        except InvalidRequestError as error:
-            denied, invalid = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.INVALID_ARGUMENT
-            code = denied if error.forbidden else invalid
-            record.invalid(code.name, error.field, str(error))
-            raise RequestError(code, str(error)) from None
         except RequestError as error:
-            if error.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-                record.refused(error.sentence)
-            else:
-                record.failed(error.code.name, error.sentence)
+            record.refused(error)
             raise
         except (asyncio.CancelledError, GeneratorExit):
             record.cancelled()
@@ -102,8 +94,9 @@ class GatewayService:
             # The details of a fault of ours are for the log, not for the client.
             log.exception("request %s failed", record.request_id)
             sentence = f"The request failed inside the cluster; its log says why under {record.request_id}."
-            record.failed("INTERNAL", sentence)
-            raise RequestError(grpc.StatusCode.INTERNAL, sentence) from error
+            failure = RequestError(Reason.INTERNAL, sentence)
+            record.refused(failure)
+            raise failure from error
 
     def _record(
         self, request: pb.GenerateRequest, metadata: Iterable[tuple[str, str | bytes]]
@@ -135,23 +128,23 @@ class GatewayService:
                 match event:
                     case Committed():
                         record.streamed()
-                        yield wire.to_delta(event, generation.law)
+                        yield wire.to_delta(event, generation.law, generation.request_id)
                     case Finished():
                         record.finished(event)
                         yield wire.to_answer(event, generation.request_id, self._spec.served_name)
                         return
                     case Refused():
-                        raise RequestError(grpc.StatusCode.RESOURCE_EXHAUSTED, _sentence(event.detail))
+                        raise RequestError(Reason.OVERLOADED, _sentence(event.detail))
                     case Failed():
-                        raise RequestError(grpc.StatusCode.INTERNAL, _sentence(event.detail))
-            raise RequestError(grpc.StatusCode.UNAVAILABLE, _LOST)
+                        raise RequestError(Reason.INTERNAL, _sentence(event.detail))
+            raise RequestError(Reason.VERIFIER_LOST, _LOST)
         except BackPressureError:
-            raise RequestError(grpc.StatusCode.RESOURCE_EXHAUSTED, _BUSY) from None
+            raise RequestError(Reason.OVERLOADED, _BUSY) from None
         except DeploymentUnavailableError:
             sentence = "No verifier is available: the deployment failed to start."
-            raise RequestError(grpc.StatusCode.UNAVAILABLE, sentence) from None
+            raise RequestError(Reason.VERIFIER_UNAVAILABLE, sentence) from None
         except (RayActorError, ReplicaUnavailableError) as error:
-            raise RequestError(grpc.StatusCode.UNAVAILABLE, _LOST) from error
+            raise RequestError(Reason.VERIFIER_LOST, _LOST) from error
         finally:
             if not ended:
                 events.cancel()
@@ -166,7 +159,7 @@ class GatewayService:
             return
         except TimeoutError:
             sentence = f"No verifier took up the request within {timeout:g} s."
-            raise RequestError(grpc.StatusCode.UNAVAILABLE, sentence) from None
+            raise RequestError(Reason.VERIFIER_UNAVAILABLE, sentence) from None
         yield first
         async for event in iterator:
             yield event

@@ -1,4 +1,5 @@
-"""Registers InferenceService with Serve's gRPC proxy so that a client's disconnect is never lost.
+"""Registers InferenceService with Serve's gRPC proxy so that a client's disconnect is never lost, and no
+message of any size is taken.
 
 Ray 2.60's proxy forwards a stream by an async generator. A client that goes away while the generator is
 suspended in a `yield` (about one in thirty disconnects of a fast stream) leaves it to the garbage collector,
@@ -12,9 +13,12 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+from cluster.gateway import wire
+from cluster.gateway.limits import MAX_MESSAGE_BYTES, too_large
 from truedraft.v1.inference_pb2_grpc import add_InferenceServiceServicer_to_server
 
 _Forward = Callable[[Any, Any], AsyncIterator[bytes]]
+_Handler = Callable[[Any, Any], Awaitable[Any]]
 
 
 def add_to_proxy(servicer: Any, server: Any) -> None:
@@ -23,13 +27,25 @@ def add_to_proxy(servicer: Any, server: Any) -> None:
 
     def make_cancellable(*, service_method: str, streaming_type: Any) -> Any:
         handler = make(service_method=service_method, streaming_type=streaming_type)
-        return cancellable(handler) if streaming_type.value == "unary_stream" else handler
+        return limited(cancellable(handler) if streaming_type.value == "unary_stream" else handler)
 
     server.service_handler_factory = make_cancellable
     try:
         add_InferenceServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
     finally:
         server.service_handler_factory = make
+
+
+def limited(handler: _Handler) -> _Handler:
+    """A handler that refuses a request beyond MAX_MESSAGE_BYTES before it is copied any further."""
+
+    async def unary(request: Any, context: Any) -> Any:
+        if request.ByteSize() > MAX_MESSAGE_BYTES:
+            error = too_large()
+            await context.abort(error.cause.grpc, error.sentence, tuple(wire.error_trailer(error)))
+        return await handler(request, context)
+
+    return unary
 
 
 def cancellable(forward: _Forward) -> Callable[[Any, Any], Awaitable[None]]:

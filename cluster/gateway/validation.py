@@ -6,6 +6,9 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from cluster.gateway.errors import Reason, RequestError
 from cluster.gateway.prompting import ConversationError, Prompting
 from cluster.gateway.spec import GatewaySpec
 from cluster.speculation.catalogue import LAWS, honest_alternative, parse
@@ -22,17 +25,14 @@ _QUOTED_CHARACTERS = 80
 _MAX_STOP_CHARACTERS = 256
 
 
-class InvalidRequestError(ValueError):
-    """field: the request's field at fault; the message is one sentence for the client; forbidden: the
-    request is sound, and the deployment does not allow it."""
+class InvalidRequestError(RequestError):
+    """field: the request's field at fault; the message is one sentence for the client."""
 
-    def __init__(self, field: str, sentence: str, forbidden: bool = False) -> None:
+    def __init__(self, field: str, sentence: str, reason: Reason = Reason.INVALID_ARGUMENT) -> None:
         # A field's name stays as it is written.
-        if not sentence.startswith(field.rpartition(".")[2]):
+        if not field or not sentence.startswith(field.rpartition(".")[2]):
             sentence = sentence[:1].upper() + sentence[1:]
-        super().__init__(f"{sentence}.")
-        self.field = field
-        self.forbidden = forbidden
+        super().__init__(reason, f"{sentence}.", field)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,8 @@ def validate(
     request: pb.GenerateRequest, spec: GatewaySpec, prompting: Prompting, identity: Identity
 ) -> GenerationRequest:
     """Cheap checks first, so that a bad request costs no tokenising. Raises InvalidRequestError."""
-    _check_model(request.model, spec.served_name)
+    _check_known(request)
+    check_model(request.model, spec.served_name)
     law = _law(request, spec)
     sampling = _sampling(request.sampling)
     asked = request.max_tokens if request.HasField("max_tokens") else None
@@ -70,14 +71,26 @@ def validate(
     )
 
 
+def _check_known(request: pb.GenerateRequest) -> None:
+    """A field of a later version, or a mistaken one, must not be left out without a word."""
+    for name, message in (("", request), ("sampling", request.sampling)):
+        unknown = UnknownFieldSet(message)
+        if len(unknown):
+            where = f" of {name}" if name else ""
+            sentence = f"field {unknown[0].field_number}{where} is not known here"
+            raise InvalidRequestError(name, sentence, Reason.UNKNOWN_PARAMETER)
+
+
 def _short(name: str) -> str:
     """A name of the client's, quoted: what it sends may be longer than a status can carry."""
     return repr(name if len(name) <= _QUOTED_CHARACTERS else name[:_QUOTED_CHARACTERS] + "…")
 
 
-def _check_model(model: str, served: str) -> None:
+def check_model(model: str, served: str) -> None:
+    """Empty is the served one. Raises InvalidRequestError."""
     if model and model != served:
-        raise InvalidRequestError("model", f"model {_short(model)} is not served here; served: {served!r}")
+        sentence = f"model {_short(model)} is not served here; served: {served!r}"
+        raise InvalidRequestError("model", sentence, Reason.MODEL_NOT_FOUND)
 
 
 def _law(request: pb.GenerateRequest, spec: GatewaySpec) -> Law:
@@ -93,7 +106,7 @@ def _law(request: pb.GenerateRequest, spec: GatewaySpec) -> Law:
     if chosen not in spec.laws:
         alternative = honest_alternative(law).rstrip(".")
         sentence = f"law {chosen!r} is lossy and this deployment does not allow it: {alternative}"
-        raise InvalidRequestError("law", sentence, forbidden=True)
+        raise InvalidRequestError("law", sentence, Reason.LAW_NOT_ALLOWED)
     return law
 
 
@@ -147,7 +160,7 @@ def _prompt_ids(request: pb.GenerateRequest, prompting: Prompting) -> tuple[int,
     characters, limit = sum(map(len, texts)), _CHARACTERS_PER_TOKEN * prompting.context_length
     if characters > limit:
         sentence = f"a prompt may have at most {limit} characters here, this one has {characters}"
-        raise InvalidRequestError("prompt", sentence)
+        raise InvalidRequestError("prompt", sentence, Reason.CONTEXT_LENGTH_EXCEEDED)
     if request.messages:
         return _chat_ids(request.messages, prompting)
     ids = prompting.encode(request.prompt)
@@ -172,14 +185,13 @@ def _chat_ids(messages: Sequence[pb.ChatMessage], prompting: Prompting) -> tuple
 def _max_tokens(asked: int | None, prompt: int, spec: GatewaySpec, context: int) -> int:
     room = context - prompt
     if room < 1:
-        raise InvalidRequestError(
-            "prompt", f"the prompt of {prompt} tokens does not fit the context of {context}"
-        )
+        sentence = f"the prompt of {prompt} tokens does not fit the context of {context}"
+        raise InvalidRequestError("prompt", sentence, Reason.CONTEXT_LENGTH_EXCEEDED)
     if asked is None:
         return min(spec.default_max_tokens, spec.max_tokens or room, room)
     if asked > room:
         sentence = (
             f"max_tokens is {asked}, but a prompt of {prompt} tokens leaves {room} of the context's {context}"
         )
-        raise InvalidRequestError("max_tokens", sentence)
+        raise InvalidRequestError("max_tokens", sentence, Reason.CONTEXT_LENGTH_EXCEEDED)
     return asked

@@ -7,6 +7,7 @@ from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 
+from cluster.gateway.errors import RequestError
 from cluster.speculation.distortion import DistortionTotals
 from cluster.speculation.law import Claim, Law
 from cluster.speculation.messages import DrafterIdentity
@@ -14,7 +15,11 @@ from cluster.speculation.provenance import Numerics, Provenance
 from cluster.speculation.request import Committed, Finished, FinishReason
 from truedraft.v1 import inference_pb2 as pb
 
+# Trailing metadata over gRPC, headers over HTTP. RETRY_KEY: seconds, as HTTP has it.
 PROVENANCE_KEY = "truedraft-provenance"
+REASON_KEY = "truedraft-reason"
+FIELD_KEY = "truedraft-field"
+RETRY_KEY = "retry-after"
 # gRPC's default limit on a call's metadata is 8 KiB, the client's own and the proxy's included.
 _MAX_TRAILER = 4096
 _CLAIMS = {claim.label: claim for claim in Claim}
@@ -24,8 +29,8 @@ _FINISH = {
 }
 
 
-def to_delta(event: Committed, law: Law) -> pb.Delta:
-    return pb.Delta(text=event.text, token_ids=event.token_ids, law=law.name)
+def to_delta(event: Committed, law: Law, request_id: str) -> pb.Delta:
+    return pb.Delta(text=event.text, token_ids=event.token_ids, law=law.name, id=request_id)
 
 
 def to_answer(event: Finished, request_id: str, model: str) -> pb.Answer:
@@ -147,3 +152,13 @@ def to_trailer(provenance: pb.Provenance) -> str:
         content["reasons"], content["drafters"] = [], []
         text = json.dumps(content | {"abridged": True}, separators=(",", ":"))
     return text
+
+
+def error_trailer(error: RequestError) -> list[tuple[str, str]]:
+    """What a gRPC status has no place for, as trailing metadata."""
+    trailer = [(REASON_KEY, error.reason.value)]
+    if error.field:
+        trailer.append((FIELD_KEY, error.field))
+    if error.cause.retry_after is not None:
+        trailer.append((RETRY_KEY, str(error.cause.retry_after)))
+    return trailer

@@ -5,8 +5,6 @@ import os
 import secrets
 import signal
 import time
-import urllib.error
-import urllib.request
 from dataclasses import replace
 
 import grpc
@@ -16,6 +14,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from cluster.client import Ask, RequestFailedError
 from cluster.config import ACCELERATOR_LABEL, ClusterConfig
 from cluster.telemetry import names
+from tests.cluster.waiting import eventually
 from truedraft.v1 import inference_pb2 as pb
 
 pytestmark = pytest.mark.cluster
@@ -23,16 +22,6 @@ pytestmark = pytest.mark.cluster
 LONG = Ask(prompt="one two three one two three", temperature=1.0, seed=11, max_tokens=400)
 # Greedy answers of a random model soon repeat themselves, which is what the n-gram drafter needs.
 REPETITIVE = Ask(prompt="one two one two one two", temperature=0, max_tokens=200, seed=1)
-
-
-def eventually(condition, seconds):
-    """The condition's first true value. Fails when it has none within `seconds`."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if value := condition():
-            return value
-        time.sleep(0.05)
-    return pytest.fail(f"not within {seconds} s: {condition.__doc__ or condition}")
 
 
 def test_every_replica_is_where_its_label_is(cluster):
@@ -176,15 +165,6 @@ def test_bad_input_is_answered_with_one_sentence(cluster, ask, words):
 def test_reflection_lists_the_service(cluster):
     services = ProtoReflectionDescriptorDatabase(cluster.channel).get_services()
     assert "truedraft.v1.InferenceService" in services
-
-
-def test_http_says_that_it_serves_nothing(cluster):
-    address = f"http://{cluster.running.http_address}"
-    with pytest.raises(urllib.error.HTTPError) as caught:
-        urllib.request.urlopen(f"{address}/v1/chat/completions", timeout=10)
-    assert caught.value.code == 404
-    assert b"gRPC" in caught.value.read()
-    assert urllib.request.urlopen(f"{address}/-/healthz", timeout=10).status == 200
 
 
 @pytest.mark.parametrize("messages", [1, 2, 5])

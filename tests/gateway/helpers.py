@@ -1,11 +1,15 @@
-"""A tokenizer of one token a character, and a gateway spec around it."""
+"""A tokenizer of one token a character, a gateway spec around it, and events that no verifier made."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from cluster.gateway.prompting import ConversationError
 from cluster.gateway.spec import GatewaySpec
+from cluster.speculation.law import COUPLED, Claim
+from cluster.speculation.provenance import Numerics, Provenance
+from cluster.speculation.request import Finished, FinishReason
 
 SPEC = GatewaySpec(
     model="m",
@@ -32,3 +36,41 @@ class Characters:
         if messages[0][0] == "assistant":
             raise ConversationError("the first turn is the user's")
         return [token for role, content in messages for token in self.encode(f"<{role}>{content}")]
+
+
+FINISHED = Finished(
+    FinishReason.STOP,
+    input_tokens=2,
+    output_tokens=2,
+    provenance=Provenance(
+        requested_law=COUPLED,
+        effective_law=COUPLED,
+        claim=Claim.EXACT_LAW,
+        numerics=Numerics("abc", "float32", "kernels", 2, False),
+        seed=7,
+        rounds=1,
+        accepted_tokens=1,
+        draft_tokens=1,
+        bonus_tokens=1,
+    ),
+)
+
+
+class FakeEvents:
+    """Yields events, raises those that are exceptions, and at the end waits for ever if `hang`."""
+
+    def __init__(self, *events, hang=False):
+        self.events, self.hang, self.cancelled = events, hang, False
+        self.waiting = asyncio.Event()
+
+    async def __aiter__(self):
+        for event in self.events:
+            if isinstance(event, Exception):
+                raise event
+            yield event
+        if self.hang:
+            self.waiting.set()
+            await asyncio.Event().wait()
+
+    def cancel(self):
+        self.cancelled = True

@@ -12,51 +12,14 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 from ray.serve.exceptions import BackPressureError
 
+from cluster.gateway.errors import RequestError
 from cluster.gateway.record import log
-from cluster.gateway.service import GatewayService, RequestError
-from cluster.speculation.law import COUPLED, Claim
-from cluster.speculation.provenance import Numerics, Provenance
-from cluster.speculation.request import Committed, Failed, Finished, FinishReason, Refused
-from tests.gateway.helpers import SPEC, Characters
+from cluster.gateway.service import GatewayService
+from cluster.speculation.request import Committed, Failed, Refused
+from tests.gateway.helpers import FINISHED, SPEC, Characters, FakeEvents
 from truedraft.v1 import inference_pb2 as pb
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-FINISHED = Finished(
-    FinishReason.STOP,
-    input_tokens=2,
-    output_tokens=2,
-    provenance=Provenance(
-        requested_law=COUPLED,
-        effective_law=COUPLED,
-        claim=Claim.EXACT_LAW,
-        numerics=Numerics("abc", "float32", "kernels", 2, False),
-        seed=7,
-        rounds=1,
-        accepted_tokens=1,
-        draft_tokens=1,
-        bonus_tokens=1,
-    ),
-)
-
-
-class FakeEvents:
-    """Yields events, raises those that are exceptions, and at the end waits for ever if `hang`."""
-
-    def __init__(self, *events, hang=False):
-        self.events, self.hang, self.cancelled = events, hang, False
-        self.waiting = asyncio.Event()
-
-    async def __aiter__(self):
-        for event in self.events:
-            if isinstance(event, Exception):
-                raise event
-            yield event
-        if self.hang:
-            self.waiting.set()
-            await asyncio.Event().wait()
-
-    def cancel(self):
-        self.cancelled = True
 
 
 class Bench:
@@ -132,7 +95,7 @@ async def test_invalid_requests_reach_no_verifier(bench):
     run = bench()
     with pytest.raises(RequestError, match="law 'x' is not served here") as caught:
         await run.all(law="x")
-    assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert caught.value.cause.grpc is grpc.StatusCode.INVALID_ARGUMENT
     assert run.sent == []
     assert run.span.attributes["error.type"] == "INVALID_ARGUMENT"
     assert run.span.status.status_code is StatusCode.UNSET
@@ -143,7 +106,7 @@ async def test_a_lossy_law_that_is_not_allowed_is_denied_and_not_invalid(bench):
     run = bench()
     with pytest.raises(RequestError, match="lossy and this deployment does not allow it") as caught:
         await run.all(law="truncation:typical")
-    assert caught.value.code is grpc.StatusCode.PERMISSION_DENIED
+    assert caught.value.cause.grpc is grpc.StatusCode.PERMISSION_DENIED
     assert run.sent == []
     assert run.span.attributes["error.type"] == run.line["error"] == "PERMISSION_DENIED"
 
@@ -153,7 +116,7 @@ async def test_a_full_verifier_refuses(bench, refusal):
     run = bench(refusal)
     with pytest.raises(RequestError) as caught:
         await run.all()
-    assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert caught.value.cause.grpc is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert str(caught.value) in ("The queue is full.", "The verifiers are busy; try again later.")
     assert run.line["outcome"] == "refused"
     assert [event.name for event in run.span.events] == ["refused"]
@@ -171,7 +134,7 @@ async def test_failures_are_one_sentence(bench, failure, code, sentence):
     run = bench(Committed("he", (1,)), failure)
     with pytest.raises(RequestError, match=sentence) as caught:
         await run.all()
-    assert caught.value.code is code
+    assert caught.value.cause.grpc is code
     assert "secret" not in str(caught.value)
     assert run.line["outcome"] == "failed"
     assert run.span.status.status_code is StatusCode.ERROR
@@ -181,7 +144,7 @@ async def test_events_that_stop_are_a_lost_verifier(bench):
     run = bench(Committed("he", (1,)))
     with pytest.raises(RequestError, match="lost") as caught:
         await run.all()
-    assert caught.value.code is grpc.StatusCode.UNAVAILABLE
+    assert caught.value.cause.grpc is grpc.StatusCode.UNAVAILABLE
     assert run.events.cancelled
 
 
@@ -189,7 +152,7 @@ async def test_no_verifier_takes_it_up(bench):
     run = bench(hang=True)
     with pytest.raises(RequestError, match=r"No verifier took up the request within 0\.3 s") as caught:
         await run.all()
-    assert caught.value.code is grpc.StatusCode.UNAVAILABLE
+    assert caught.value.cause.grpc is grpc.StatusCode.UNAVAILABLE
     assert run.events.cancelled
 
 

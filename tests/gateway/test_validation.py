@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from cluster.gateway.errors import Reason
 from cluster.gateway.validation import Identity, InvalidRequestError, validate
 from cluster.speculation.law import COUPLED, NONE, Law
 from cluster.speculation.sampling import Sampling
@@ -123,13 +124,13 @@ def test_refused_in_one_sentence_that_names_the_field(fields, field, words):
 def test_a_lossy_law_needs_the_deployments_leave_and_the_requests():
     request = check(pb.GenerateRequest(prompt="x", law="truncation:min_p", law_params={"min_p": 0.2}))
     assert request.law == request.requested_law == Law("truncation:min_p", (("min_p", 0.2),))
-    assert not refusal(law="rumour").forbidden
+    assert refusal(law="rumour").reason is Reason.INVALID_ARGUMENT
     for law, params, alternative in (
         ("collaborative:lenience", {"lenience": 0.5}, "strict laws rejection and block"),
         ("truncation:typical", {}, "eta_cutoff"),
     ):
         error = refusal(law=law, law_params=params)
-        assert error.forbidden
+        assert error.reason is Reason.LAW_NOT_ALLOWED
         assert error.field == "law"
         assert "lossy" in str(error)
         assert alternative in str(error)
@@ -163,3 +164,14 @@ def test_unset_max_tokens_is_clipped_to_what_is_left():
 
 def test_the_context_can_be_filled_exactly():
     assert check(pb.GenerateRequest(prompt="x" * 90, max_tokens=10)).max_tokens == 10
+
+
+def test_a_field_that_is_not_known_is_refused_and_not_dropped():
+    later = pb.GenerateRequest.FromString(b"\xf8\x7f\x01")
+    later.prompt = "x"
+    with pytest.raises(InvalidRequestError, match="Field 2047 is not known here") as caught:
+        check(later)
+    assert caught.value.reason is Reason.UNKNOWN_PARAMETER
+    nested = pb.GenerateRequest(prompt="x", sampling=pb.Sampling.FromString(b"\xf8\x7f\x01"))
+    with pytest.raises(InvalidRequestError, match="field 2047 of sampling"):
+        check(nested)

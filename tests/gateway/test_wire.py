@@ -99,8 +99,8 @@ def test_trailer_is_ascii_and_short():
 
 
 def test_events():
-    delta = wire.to_delta(Committed("hi", (1, 2)), COUPLED)
-    assert (delta.text, list(delta.token_ids), delta.law) == ("hi", [1, 2], "coupled")
+    delta = wire.to_delta(Committed("hi", (1, 2)), COUPLED, "id")
+    assert (delta.id, delta.text, list(delta.token_ids), delta.law) == ("id", "hi", [1, 2], "coupled")
     answer = wire.to_answer(Finished(FinishReason.LENGTH, 5, 4, example()), "id", "toy")
     assert (answer.id, answer.model, answer.finish_reason) == ("id", "toy", pb.FINISH_REASON_LENGTH)
     assert (answer.usage.input_tokens, answer.usage.output_tokens) == (5, 4)

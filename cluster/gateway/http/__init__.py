@@ -1,0 +1,1 @@
+"""The OpenAI-compatible front: another wire before the service that gRPC asks."""

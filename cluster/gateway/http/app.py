@@ -1,0 +1,133 @@
+"""The routes of the HTTP front, as an ASGI application over the service."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
+
+from cluster.gateway import wire
+from cluster.gateway.errors import CAUSES, RequestError
+from cluster.gateway.http import problems
+from cluster.gateway.http.models import ChatRequest, CompletionRequest, ErrorBody
+from cluster.gateway.http.responses import Chat, Choice, Completions, event, provenance, usage
+from cluster.gateway.service import GatewayService
+from truedraft.v1 import inference_pb2 as pb
+
+LAW_HEADER = "truedraft-law"
+_STATUSES = sorted({cause.http for cause in CAUSES.values()} - {404, 405})
+_ERRORS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in _STATUSES}
+_SSE: dict[int | str, dict[str, Any]] = {200: {"content": {"application/json": {}, "text/event-stream": {}}}}
+
+_Messages = AsyncGenerator[pb.Delta | pb.Answer, None]
+
+
+def create_app(service: GatewayService) -> FastAPI:
+    """OpenAI's routes over a service, and what probes ask."""
+    app = FastAPI(title="truedraft", docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.add_middleware(problems.PayloadLimit)
+    app.add_exception_handler(RequestError, problems.on_request_error)
+    app.add_exception_handler(RequestValidationError, problems.on_invalid_body)
+    app.add_exception_handler(HTTPException, problems.on_http_error)
+    app.add_exception_handler(Exception, problems.on_fault)
+    started = int(time.time())
+
+    @app.post("/v1/completions", responses={**_SSE, **_ERRORS})
+    async def completions(body: CompletionRequest, request: Request) -> Response:
+        return await _answer(service, body, Completions(service.model), request)
+
+    @app.post("/v1/chat/completions", responses={**_SSE, **_ERRORS})
+    async def chat_completions(body: ChatRequest, request: Request) -> Response:
+        return await _answer(service, body, Chat(service.model), request)
+
+    @app.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        return {"object": "list", "data": [_model(service, started)]}
+
+    @app.get("/v1/models/{model:path}", responses={400: {"model": ErrorBody}})
+    async def model(model: str) -> dict[str, Any]:
+        service.check_model(model)
+        return _model(service, started)
+
+    @app.get("/healthz")
+    async def healthz() -> dict[str, str]:
+        """The gateway is there; whether it can serve is for /readyz to say."""
+        return {"status": "ok"}
+
+    return app
+
+
+def _model(service: GatewayService, started: int) -> dict[str, Any]:
+    return {"id": service.model, "object": "model", "created": started, "owned_by": "truedraft"}
+
+
+async def _answer(
+    service: GatewayService, body: CompletionRequest | ChatRequest, shape: Completions, request: Request
+) -> Response:
+    with_usage = body.wants_usage
+    messages = service.answer(body.to_proto(), request.headers.items())
+    if body.stream:
+        # The first message is waited for: until then a fault still has a status.
+        first = await anext(messages)
+        law = first.law if isinstance(first, pb.Delta) else first.provenance.effective_law
+        return _Stream(_events(first, messages, shape, with_usage), messages, law)
+    choice = Choice()
+    async with aclosing(messages):
+        async for message in messages:
+            choice.take(message)
+    trailer = wire.to_trailer(choice.answer.provenance)
+    headers = {LAW_HEADER: choice.answer.provenance.effective_law, wire.PROVENANCE_KEY: trailer}
+    return JSONResponse(shape.whole(choice.answer.id, choice), headers=headers)
+
+
+class _Stream(StreamingResponse):
+    """Closes what it streams when it is over, however that came about: the garbage collector, to which a
+    cancelled response leaves it otherwise, could no longer free the verifier's sequence."""
+
+    def __init__(self, events: AsyncGenerator[bytes, None], messages: _Messages, law: str) -> None:
+        headers = {LAW_HEADER: law, "cache-control": "no-cache"}
+        super().__init__(events, media_type="text/event-stream", headers=headers)
+        self._closing = (events, messages)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            for generator in self._closing:
+                await generator.aclose()
+
+
+async def _events(
+    first: pb.Delta | pb.Answer, messages: _Messages, shape: Completions, with_usage: bool
+) -> AsyncGenerator[bytes, None]:
+    """Server-sent events. An error in the middle is an event of its own, after which nothing comes."""
+    async with aclosing(messages):
+        try:
+            opening = shape.opening()
+            if opening:
+                yield event(shape.chunk(first.id, opening))
+            async for message in _all(first, messages):
+                if isinstance(message, pb.Delta):
+                    law = {"law": message.law, "token_ids": list(message.token_ids)}
+                    yield event(shape.chunk(message.id, [shape.delta(message)], truedraft=law))
+                    continue
+                yield event(shape.chunk(message.id, [shape.end(message)], truedraft=provenance(message)))
+                if with_usage:
+                    yield event(shape.chunk(message.id, [], usage=usage(message)))
+        except RequestError as error:
+            yield event(problems.body(error))
+            return
+        yield event("[DONE]")
+
+
+async def _all(first: pb.Delta | pb.Answer, rest: _Messages) -> AsyncIterator[pb.Delta | pb.Answer]:
+    yield first
+    async for message in rest:
+        yield message

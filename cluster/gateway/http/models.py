@@ -1,0 +1,186 @@
+"""What the HTTP front takes: OpenAI's request bodies, and the sampling parameters that servers add to them.
+
+Values are checked by the service, under the names of inference.proto; here only names and types are. A
+field of OpenAI's that is not served may be sent with the value that means "not used", and with no other.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from cluster.gateway.errors import Reason
+from cluster.gateway.validation import InvalidRequestError
+from truedraft.v1 import inference_pb2 as pb
+
+_Int32 = Annotated[int, Field(ge=-(2**31), lt=2**31)]
+_Token = Annotated[int, Field(ge=0, lt=2**32)]
+
+# What the fields of inference.proto are called here, where they are called differently.
+_NAMES = {
+    "prompt_ids": "prompt",
+    "law": "truedraft.law",
+    "law_params": "truedraft.law_params",
+    "domain": "truedraft.domain",
+}
+
+
+def parameter_name(field: str) -> str:
+    """field: of GenerateRequest, dotted."""
+    return _NAMES.get(field, field.removeprefix("sampling."))
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class StreamOptions(_Body):
+    include_usage: bool = False
+
+
+class TruedraftFields(_Body):
+    """max_distortion: short for the law's parameter of this name."""
+
+    law: str | None = None
+    law_params: dict[str, float] = Field(default_factory=dict)
+    max_distortion: float | None = None
+    domain: str | None = None
+
+    def put(self, request: pb.GenerateRequest) -> None:
+        """Adds these fields to a request."""
+        request.law, request.domain = self.law or "", self.domain or ""
+        request.law_params.update(self.law_params)
+        if self.max_distortion is not None:
+            if self.law_params.get("max_distortion", self.max_distortion) != self.max_distortion:
+                raise InvalidRequestError(
+                    "truedraft.max_distortion", "max_distortion is given twice, with different values"
+                )
+            request.law_params["max_distortion"] = self.max_distortion
+
+
+class _Generation(_Body):
+    model: str | None = None
+    temperature: float | None = None
+    top_k: _Int32 | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    eta_cutoff: float | None = None
+    max_tokens: _Int32 | None = None
+    stop: str | list[str] | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    truedraft: TruedraftFields | None = None
+
+    @property
+    def wants_usage(self) -> bool:
+        """Whether a stream ends with a chunk of its own for the usage. Raises InvalidRequestError."""
+        if self.stream_options is None:
+            return False
+        if not self.stream:
+            raise InvalidRequestError("stream_options", "stream_options is for streams: set stream to true")
+        return self.stream_options.include_usage
+
+    def _to_proto(self, limit: int | None, **prompt: Any) -> pb.GenerateRequest:
+        """limit: max_tokens; prompt: one of prompt, prompt_ids and messages. Raises InvalidRequestError."""
+        stop = [self.stop] if isinstance(self.stop, str) else self.stop
+        try:
+            request = pb.GenerateRequest(
+                model=self.model,
+                sampling=pb.Sampling(
+                    temperature=self.temperature,
+                    top_k=self.top_k,
+                    top_p=self.top_p,
+                    min_p=self.min_p,
+                    typical_p=self.typical_p,
+                    eta_cutoff=self.eta_cutoff,
+                ),
+                max_tokens=limit,
+                stop=stop,
+                seed=self.seed,
+                **prompt,
+            )
+            if self.truedraft is not None:
+                self.truedraft.put(request)
+        except UnicodeEncodeError:
+            # JSON can spell half a surrogate pair.
+            sentence = "the request holds text that is no Unicode: a surrogate without its other half"
+            raise InvalidRequestError("", sentence, Reason.MALFORMED_REQUEST) from None
+        return request
+
+
+class CompletionRequest(_Generation):
+    """POST /v1/completions."""
+
+    prompt: str | list[_Token] | list[str]
+    n: Literal[1] | None = None
+    best_of: Literal[1] | None = None
+    echo: Literal[False] | None = None
+    suffix: None = None
+    logprobs: None = None
+
+    def to_proto(self) -> pb.GenerateRequest:
+        """Raises InvalidRequestError."""
+        if isinstance(self.prompt, str):
+            return self._to_proto(self.max_tokens, prompt=self.prompt)
+        texts = [each for each in self.prompt if isinstance(each, str)]
+        if len(texts) > 1:
+            raise InvalidRequestError("prompt", "one prompt is taken a request")
+        if texts:
+            return self._to_proto(self.max_tokens, prompt=texts[0])
+        return self._to_proto(self.max_tokens, prompt_ids=self.prompt)
+
+
+class TextPart(_Body):
+    type: Literal["text"]
+    text: str
+
+
+class Message(_Body):
+    role: str
+    content: str | list[TextPart]
+
+    def to_proto(self) -> pb.ChatMessage:
+        """developer is what OpenAI calls system by now."""
+        parts = [self.content] if isinstance(self.content, str) else [part.text for part in self.content]
+        role = "system" if self.role == "developer" else self.role
+        return pb.ChatMessage(role=role, content="".join(parts))
+
+
+class ChatRequest(_Generation):
+    """POST /v1/chat/completions."""
+
+    messages: list[Message]
+    max_completion_tokens: _Int32 | None = None
+    n: Literal[1] | None = None
+    logprobs: Literal[False] | None = None
+    store: Literal[False] | None = None
+
+    def to_proto(self) -> pb.GenerateRequest:
+        """Raises InvalidRequestError."""
+        limit = self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+        if self.max_tokens not in (None, limit):
+            raise InvalidRequestError(
+                "max_tokens", "max_tokens and max_completion_tokens are given, with different values"
+            )
+        try:
+            messages = [message.to_proto() for message in self.messages]
+        except UnicodeEncodeError:
+            sentence = "a message holds text that is no Unicode: a surrogate without its other half"
+            raise InvalidRequestError("messages", sentence, Reason.MALFORMED_REQUEST) from None
+        return self._to_proto(limit, messages=messages)
+
+
+class ErrorContent(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class ErrorBody(BaseModel):
+    """How every error is answered."""
+
+    error: ErrorContent

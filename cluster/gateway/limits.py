@@ -1,0 +1,14 @@
+"""What a message may weigh, whichever front it comes by."""
+
+from __future__ import annotations
+
+from cluster.gateway.errors import Reason, RequestError
+
+# gRPC's own default, which Ray's proxy lifts to 2 GiB.
+MAX_MESSAGE_BYTES = 4 * 2**20
+
+
+def too_large() -> RequestError:
+    """The refusal of a message beyond it."""
+    sentence = f"A request may have at most {MAX_MESSAGE_BYTES} bytes."
+    return RequestError(Reason.PAYLOAD_TOO_LARGE, sentence)

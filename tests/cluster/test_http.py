@@ -1,0 +1,130 @@
+"""The HTTP front of the whole cluster, asked by the openai client and by hand."""
+
+import json
+import os
+import runpy
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import grpc
+import openai
+import pytest
+
+from cluster.client import Ask
+from cluster.gateway.limits import MAX_MESSAGE_BYTES
+from tests.cluster.waiting import eventually
+from truedraft.v1 import inference_pb2 as pb
+
+pytestmark = pytest.mark.cluster
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PROMPT = "one two one two one two"
+
+
+@pytest.fixture(scope="module")
+def client(cluster):
+    base = f"http://{cluster.running.http_address}/v1"
+    with openai.OpenAI(base_url=base, api_key="none", max_retries=0, timeout=60) as client:
+        yield client
+
+
+def test_http_and_grpc_give_one_answer(cluster, client):
+    asked = Ask(prompt=PROMPT, temperature=0.8, seed=5, max_tokens=40)
+    truth = cluster.client.answer(asked)
+    whole = client.completions.create(model="tiny", prompt=PROMPT, temperature=0.8, seed=5, max_tokens=40)
+    stream = client.completions.create(
+        model="tiny", prompt=PROMPT, temperature=0.8, seed=5, max_tokens=40, stream=True
+    )
+    chunks = list(stream)
+    assert whole.choices[0].text == truth.text == "".join(chunk.choices[0].text for chunk in chunks)
+    assert whole.truedraft["token_ids"] == truth.token_ids
+    assert [token for chunk in chunks[:-1] for token in chunk.truedraft["token_ids"]] == truth.token_ids
+    assert {chunk.truedraft["law"] for chunk in chunks} == {"coupled"}
+    assert whole.usage.completion_tokens == truth.final.usage.output_tokens
+    assert whole.truedraft["claim"] == chunks[-1].truedraft["claim"] == "identical-tokens"
+
+
+def test_the_openai_client_reads_provenance_headers_and_trace(cluster, client):
+    trace = "0af7651916cd43dd8448eb211c80319d"
+    raw = client.chat.completions.with_raw_response.create(
+        model="tiny",
+        messages=[{"role": "user", "content": "hello"}],
+        max_tokens=3,
+        extra_body={"truedraft": {"law": "none"}},
+        extra_headers={"traceparent": f"00-{trace}-b7ad6b7169203331-01"},
+    )
+    assert raw.headers["truedraft-law"] == "none"
+    assert json.loads(raw.headers["truedraft-provenance"])["trace_id"] == trace
+    answer = raw.parse()
+    assert answer.truedraft["effective_law"] == "none"
+    assert answer.choices[0].message.role == "assistant"
+
+
+def test_refusals_are_the_clients_own_exceptions(client):
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.completions.create(model="tiny", prompt="x", temperature=-1)
+    assert (caught.value.code, caught.value.param) == ("invalid_argument", "temperature")
+    with pytest.raises(openai.PermissionDeniedError) as denied:
+        client.completions.create(
+            model="tiny", prompt="x", extra_body={"truedraft": {"law": "truncation:typical"}}
+        )
+    assert denied.value.code == "law_not_allowed"
+    assert [model.id for model in client.models.list()] == ["tiny"]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_disconnects_frees_its_sequence(cluster, client, stream):
+    def active():
+        return cluster.running.info("verifier")["active"]
+
+    eventually(lambda: active() == 0, 5)
+    body = {"prompt": PROMPT, "temperature": 1.0, "max_tokens": 400, "seed": 11}
+    if stream:
+        answer = client.completions.create(model="tiny", **body, stream=True)
+        next(iter(answer))
+        eventually(lambda: active() == 1, 5)
+        answer.close()
+    else:
+        with pytest.raises(openai.APITimeoutError):
+            client.completions.create(model="tiny", **body, timeout=0.3)
+    eventually(lambda: active() == 0, 2)
+
+
+def test_messages_of_any_size_are_not_taken(cluster, client):
+    with pytest.raises(grpc.RpcError) as unary:
+        cluster.stub.Complete(pb.GenerateRequest(prompt="x" * MAX_MESSAGE_BYTES))
+    with pytest.raises(grpc.RpcError) as streamed:
+        list(cluster.stub.Generate(pb.GenerateRequest(prompt="x" * MAX_MESSAGE_BYTES)))
+    for caught in (unary, streamed):
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert dict(caught.value.trailing_metadata())["truedraft-reason"] == "payload_too_large"
+    with pytest.raises(openai.APIStatusError) as posted:
+        client.completions.create(model="tiny", prompt="x" * MAX_MESSAGE_BYTES)
+    assert posted.value.status_code == 413
+
+
+def test_a_refusal_over_grpc_says_reason_and_field(cluster):
+    with pytest.raises(grpc.RpcError) as caught:
+        cluster.stub.Complete(pb.GenerateRequest(prompt="x", sampling=pb.Sampling(temperature=-1)))
+    trailer = dict(caught.value.trailing_metadata())
+    assert (trailer["truedraft-reason"], trailer["truedraft-field"]) == (
+        "invalid_argument",
+        "sampling.temperature",
+    )
+
+
+def test_probes_and_unknown_routes(cluster):
+    address = f"http://{cluster.running.http_address}"
+    for path in ("/healthz", "/-/healthz"):
+        assert urllib.request.urlopen(f"{address}{path}", timeout=10).status == 200
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(f"{address}/v1/embeddings", timeout=10)
+    assert json.loads(caught.value.read())["error"]["code"] == "not_found"
+
+
+def test_the_openai_example_runs_as_written(cluster, monkeypatch, capsys):
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://{cluster.running.http_address}/v1")
+    monkeypatch.setitem(os.environ, "OPENAI_API_KEY", "none")
+    runpy.run_path(str(EXAMPLES / "openai_client.py"))
+    assert "law coupled, claim identical-tokens, lossless True" in capsys.readouterr().out

@@ -1,0 +1,243 @@
+"""The HTTP front over a service whose verifier is made up: bodies, streams, errors, limits."""
+
+import json
+
+import httpx2
+import pytest
+from opentelemetry.trace import NoOpTracer
+
+from cluster.gateway.errors import CAUSES, Reason
+from cluster.gateway.http.app import create_app
+from cluster.gateway.limits import MAX_MESSAGE_BYTES
+from cluster.gateway.service import GatewayService
+from cluster.speculation.request import Committed, Failed, Refused
+from cluster.speculation.sampling import Sampling
+from tests.gateway.helpers import FINISHED, SPEC, Characters, FakeEvents
+
+ANSWER = (Committed("he", (1,)), Committed("llo", (2,)), FINISHED)
+CHAT = {"messages": [{"role": "user", "content": "hi"}]}
+TEXT = {"prompt": "hi"}
+
+
+class Front:
+    """The routes, and the requests that reached the verifier."""
+
+    def __init__(self, *events):
+        self.events, self.sent = FakeEvents(*events), []
+        service = GatewayService(SPEC, Characters(), self._verify, NoOpTracer())
+        transport = httpx2.ASGITransport(create_app(service), raise_app_exceptions=False)
+        self.client = httpx2.AsyncClient(transport=transport, base_url="http://gateway")
+
+    def _verify(self, request):
+        self.sent.append(request)
+        return self.events
+
+    async def post(self, path, body=None, **options):
+        return await self.client.post(
+            f"/v1/{path}", **({"json": body} if body is not None else {}), **options
+        )
+
+    async def chunks(self, path, body):
+        answer = await self.post(path, body | {"stream": True})
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        lines = [line.removeprefix("data: ") for line in answer.text.split("\n\n") if line]
+        assert lines.pop() == "[DONE]"
+        return answer, [json.loads(line) for line in lines]
+
+
+@pytest.fixture
+def front():
+    return lambda *events: Front(*(events or ANSWER))
+
+
+async def test_a_completion(front):
+    run = front()
+    sampling = {
+        "temperature": 0.5,
+        "top_k": 3,
+        "top_p": 0.9,
+        "min_p": 0.1,
+        "typical_p": 0.8,
+        "eta_cutoff": 0.01,
+    }
+    body = TEXT | sampling | {"seed": 7, "max_tokens": 5}
+    answer = await run.post("completions", body | {"stop": "x", "truedraft": {"law": "none", "domain": "d"}})
+    content = answer.json()
+    assert answer.status_code == 200
+    assert content["object"] == "text_completion"
+    [choice] = content["choices"]
+    assert (choice["text"], choice["finish_reason"]) == ("hello", "stop")
+    assert content["usage"] == {"prompt_tokens": 2, "completion_tokens": 2, "total_tokens": 4}
+    assert content["truedraft"]["claim"] == "exact-law"
+    assert content["truedraft"]["token_ids"] == [1, 2]
+    assert json.loads(answer.headers["truedraft-provenance"])["seed"] == "7"
+    assert answer.headers["truedraft-law"] == "coupled"
+    [sent] = run.sent
+    assert sent.sampling == Sampling(**sampling)
+    assert (sent.seed, sent.max_tokens, sent.stop, sent.law.name, sent.domain) == (7, 5, ("x",), "none", "d")
+
+
+@pytest.mark.parametrize("prompt", ["hi", ["hi"], [104, 105]])
+async def test_a_prompt_is_text_or_tokens(front, prompt):
+    run = front()
+    assert (await run.post("completions", {"prompt": prompt})).status_code == 200
+    assert run.sent[0].prompt_ids == (104, 105)
+
+
+async def test_a_chat(front):
+    run = front()
+    parts = [{"type": "text", "text": "h"}, {"type": "text", "text": "i"}]
+    messages = [{"role": "developer", "content": "s"}, {"role": "user", "content": parts}]
+    content = (await run.post("chat/completions", {"messages": messages, "max_completion_tokens": 9})).json()
+    assert content["object"] == "chat.completion"
+    [choice] = content["choices"]
+    assert choice["message"] == {"role": "assistant", "content": "hello", "refusal": None}
+    assert choice["finish_reason"] == "stop"
+    assert run.sent[0].prompt_ids == tuple(b"<system>s<user>hi")
+    assert run.sent[0].max_tokens == 9
+
+
+@pytest.mark.parametrize(("path", "body"), [("completions", TEXT), ("chat/completions", CHAT)])
+async def test_a_stream_is_the_answer_in_pieces(front, path, body):
+    answer, chunks = await front().chunks(path, body | {"stream_options": {"include_usage": True}})
+    assert answer.headers["truedraft-law"] == "coupled"
+    assert len({(chunk["id"], chunk["created"], chunk["model"], chunk["object"]) for chunk in chunks}) == 1
+    *pieces, last, usage = chunks
+    choices = [piece["choices"][0] for piece in pieces]
+    chat = path.startswith("chat")
+    if chat:
+        assert choices.pop(0)["delta"]["role"] == "assistant"
+        del pieces[0]
+    assert [choice["delta"]["content"] if chat else choice["text"] for choice in choices] == ["he", "llo"]
+    assert [piece["truedraft"] for piece in pieces] == [
+        {"law": "coupled", "token_ids": [1]},
+        {"law": "coupled", "token_ids": [2]},
+    ]
+    assert last["choices"][0]["finish_reason"] == "stop"
+    assert last["truedraft"]["claim"] == "exact-law"
+    assert usage["choices"] == []
+    assert usage["usage"]["total_tokens"] == 4
+
+
+async def test_max_distortion_is_a_parameter_of_the_law(front):
+    run = front()
+    fields = {"law": "truncation:min_p", "law_params": {"min_p": 0.2}}
+    assert (await run.post("completions", TEXT | {"truedraft": fields})).status_code == 200
+    assert dict(run.sent[0].law.params) == {"min_p": 0.2}
+    refused = await run.post("completions", TEXT | {"truedraft": {"max_distortion": 0.1}})
+    assert refused.json()["error"]["param"] == "truedraft.law_params"
+
+
+BAD = [
+    ("completions", TEXT | {"logit_bais": {}}, "unknown_parameter", "logit_bais"),
+    ("completions", TEXT | {"truedraft": {"lav": "x"}}, "unknown_parameter", "truedraft.lav"),
+    ("completions", TEXT | {"echo": True}, "unknown_parameter", "echo"),
+    ("completions", TEXT | {"suffix": "x"}, "unknown_parameter", "suffix"),
+    ("completions", TEXT | {"temperature": "hot"}, "malformed_request", "temperature"),
+    ("completions", TEXT | {"temperature": -1}, "invalid_argument", "temperature"),
+    ("completions", TEXT | {"top_k": -1}, "invalid_argument", "top_k"),
+    ("completions", TEXT | {"top_k": 2**40}, "malformed_request", "top_k"),
+    ("completions", TEXT | {"seed": -1}, "malformed_request", "seed"),
+    ("completions", TEXT | {"max_tokens": 0}, "invalid_argument", "max_tokens"),
+    ("completions", TEXT | {"max_tokens": 99}, "invalid_argument", "max_tokens"),
+    ("completions", TEXT | {"model": "gpt"}, "model_not_found", "model"),
+    ("completions", TEXT | {"truedraft": {"law": "rumour"}}, "invalid_argument", "truedraft.law"),
+    ("completions", TEXT | {"truedraft": {"law": "truncation:typical"}}, "law_not_allowed", "truedraft.law"),
+    ("completions", {"prompt": ["a", "b"]}, "invalid_argument", "prompt"),
+    ("completions", {"prompt": [256]}, "invalid_argument", "prompt"),
+    ("completions", {"prompt": ""}, "invalid_argument", "prompt"),
+    ("completions", {"prompt": "x" * 101}, "context_length_exceeded", "prompt"),
+    ("completions", {}, "invalid_argument", "prompt"),
+    ("completions", [], "malformed_request", None),
+    ("chat/completions", {"messages": []}, "invalid_argument", "prompt"),
+    ("chat/completions", CHAT | {"functions": []}, "unknown_parameter", "functions"),
+    (
+        "chat/completions",
+        CHAT | {"max_tokens": 1, "max_completion_tokens": 2},
+        "invalid_argument",
+        "max_tokens",
+    ),
+    (
+        "chat/completions",
+        {"messages": [{"role": "robot", "content": "x"}]},
+        "invalid_argument",
+        "messages",
+    ),
+    (
+        "chat/completions",
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+        "unknown_parameter",
+        "messages[0].content[0].image_url",
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "code", "param"), BAD, ids=[f"{c}-{p}" for _, _, c, p in BAD])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_refused_with_a_code_and_the_parameters_name(front, path, body, code, param, stream):
+    run = front()
+    answer = await run.post(path, body | {"stream": True} if stream and isinstance(body, dict) else body)
+    error = answer.json()["error"]
+    assert (error["code"], error["param"]) == (code, param)
+    assert answer.status_code == CAUSES[Reason(code)].http
+    assert error["type"] == CAUSES[Reason(code)].kind
+    assert answer.headers["truedraft-reason"] == code
+    assert error["message"].endswith(".")
+    assert run.sent == []
+
+
+async def test_stream_options_are_for_streams(front):
+    answer = await front().post("completions", TEXT | {"stream_options": {"include_usage": True}})
+    assert answer.json()["error"]["param"] == "stream_options"
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff\xfe", b"", b"[" * 100_000, b'{"prompt": "\\ud800"}'])
+async def test_a_body_that_is_no_json_is_refused(front, content):
+    answer = await front().post("completions", content=content, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "malformed_request"
+
+
+async def test_null_is_the_same_as_absent(front):
+    run = front()
+    body = TEXT | dict.fromkeys(["temperature", "seed", "stop", "stream", "echo", "n", "truedraft", "model"])
+    assert (await run.post("completions", body)).status_code == 200
+    assert run.sent[0].sampling == Sampling()
+
+
+async def test_routes_and_methods_that_are_not_there(front):
+    run = front()
+    assert (await run.client.get("/v1/chat/completions")).json()["error"]["code"] == "method_not_allowed"
+    assert (await run.post("embeddings", {})).json()["error"]["code"] == "not_found"
+
+
+async def test_a_body_beyond_the_limit_is_refused_unread(front):
+    run = front()
+    answer = await run.post("completions", {"prompt": "x" * MAX_MESSAGE_BYTES})
+    assert answer.status_code == 413
+    assert answer.json()["error"]["code"] == "payload_too_large"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_overload_says_when_to_come_again(front, stream):
+    answer = await front(Refused("the queue is full")).post("completions", TEXT | {"stream": stream})
+    assert answer.status_code == 429
+    assert answer.headers["retry-after"] == "1"
+    assert answer.json()["error"]["code"] == "overloaded"
+
+
+async def test_a_fault_in_the_middle_of_a_stream_is_its_last_event(front):
+    answer = await front(Committed("he", (1,)), Failed("lost")).post("completions", TEXT | {"stream": True})
+    *_, last = [line for line in answer.text.split("\n\n") if line]
+    assert json.loads(last.removeprefix("data: "))["error"]["code"] == "internal"
+    assert "[DONE]" not in answer.text
+
+
+async def test_the_models(front):
+    run = front()
+    listed = (await run.client.get("/v1/models")).json()
+    assert [model["id"] for model in listed["data"]] == ["toy"]
+    assert (await run.client.get("/v1/models/toy")).json()["id"] == "toy"
+    assert (await run.client.get("/v1/models/a/b")).json()["error"]["code"] == "model_not_found"
+    assert (await run.client.get("/healthz")).json() == {"status": "ok"}
