@@ -173,5 +173,5 @@ def test_a_field_that_is_not_known_is_refused_and_not_dropped():
         check(later)
     assert caught.value.reason is Reason.UNKNOWN_PARAMETER
     nested = pb.GenerateRequest(prompt="x", sampling=pb.Sampling.FromString(b"\xf8\x7f\x01"))
-    with pytest.raises(InvalidRequestError, match="field 2047 of sampling"):
+    with pytest.raises(InvalidRequestError, match="Field 2047 of sampling"):
         check(nested)
