@@ -188,7 +188,7 @@ def generate(
     if answer.final is None:
         _fail("DATA_LOSS", "The stream ended without an answer.", as_json, 1)
     if as_json:
-        print(json.dumps(as_dict(answer), ensure_ascii=False))
+        print(json.dumps(as_dict(answer, ask), ensure_ascii=False))
     else:
         print()
         print(provenance_block(answer.final), file=sys.stderr)
@@ -261,6 +261,27 @@ def lossy(
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         raise typer.Exit(130) from None
+
+
+@app.command()
+def replay(
+    answer: Annotated[Path, typer.Argument(help="What `truedraft generate --json` printed.")],
+    model: Annotated[str | None, typer.Option(help="The answer's model, if its name does not say.")] = None,
+    threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0 for as many as served it.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Decode a saved answer again, here, without drafts and with its seed; 0 if the tokens are the same."""
+    from cluster.checkpoints import CheckpointError
+    from cluster.replay import ReplayError, run, sentence
+
+    try:
+        outcome = run(answer, model, threads)
+    except ReplayError as error:
+        _fail("BAD_ANSWER", str(error), as_json, 2)
+    except CheckpointError as error:
+        _fail("START_FAILED", f"{error}.", as_json, 1)
+    print(json.dumps(outcome, ensure_ascii=False) if as_json else sentence(outcome))
+    raise typer.Exit(0 if outcome["equal"] else 1)
 
 
 @app.command()

@@ -138,14 +138,16 @@ def take(answer: Answer, response: pb.GenerateResponse) -> None:
         answer.final = response.answer
 
 
-def as_dict(answer: Answer) -> dict[str, Any]:
-    """A whole answer for machines, with the field names of inference.proto; 64-bit integers are strings."""
+def as_dict(answer: Answer, ask: Ask) -> dict[str, Any]:
+    """A whole answer for machines, and what was asked, with the field names of inference.proto; 64-bit
+    integers are strings."""
     assert answer.final is not None
     content = MessageToDict(
         answer.final, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
     content["finish_reason"] = _finish(answer.final)
-    return {"text": answer.text, "token_ids": answer.token_ids, **content}
+    request = MessageToDict(ask.to_proto(), preserving_proto_field_name=True)
+    return {"text": answer.text, "token_ids": answer.token_ids, **content, "request": request}
 
 
 def provenance_block(final: pb.Answer) -> str:

@@ -22,8 +22,11 @@ ROLE_LABEL = "truedraft.io/role"
 # cluster.checkpoints.DEFAULT_REFERENCE, which takes seconds to import; a test compares them.
 DEFAULT_MODEL = "smollm2-135m-instruct"
 
+DEFAULT_DOMAINS = ("agent", "chat", "coding", "edit", "frontend", "safety", "story")
+
 Port = Annotated[int, Field(ge=0, le=65535)]
 Count = Annotated[int, Field(ge=1)]
+Label = Annotated[str, Field(min_length=1, max_length=64)]
 Dtype = Literal["float32", "bfloat16", "float16"]
 
 
@@ -159,6 +162,15 @@ class Drafter(_Section):
         return self
 
 
+class Audit(_Section):
+    """enabled: whether strict laws are audited on live traffic; replay_share: of finished answers under
+    coupled and none that are decoded again without drafts, when there is time.
+    """
+
+    enabled: bool = True
+    replay_share: float = Field(default=0.01, ge=0, le=1)
+
+
 class EmulatedNode(_Section):
     """A Ray node on this machine that claims labels, GPUs and resources which it does not have."""
 
@@ -190,7 +202,7 @@ class ClusterConfig(_Section):
     """model: name of a packaged model, a local directory, or a hub id with optional @revision;
     served_model_name: what clients call it, by default the reference or the directory's name; cache_dir:
     where packaged models are kept on every node; ray_address: the Ray cluster to join, "auto" for the one
-    of this machine.
+    of this machine; domains: labels of requests that metrics and audits tell apart, the others being one.
     """
 
     model: str = Field(default=DEFAULT_MODEL, min_length=1)
@@ -202,6 +214,8 @@ class ClusterConfig(_Section):
     gateway: Gateway = Gateway()
     verifier: Verifier = Verifier()
     drafter: Drafter = Drafter()
+    audit: Audit = Audit()
+    domains: Annotated[tuple[Label, ...], Field(max_length=32)] = DEFAULT_DOMAINS
     emulation: Emulation = Emulation()
 
     @property
@@ -242,7 +256,15 @@ class ClusterConfig(_Section):
 
     def verifier_spec(self) -> VerifierSpec:
         own = {name: getattr(self.verifier, name) for name in _shared(VerifierSpec, Verifier)}
-        return VerifierSpec(model=self.model, cache_dir=self._cache_dir, drafting=self.drafter.mode, **own)
+        return VerifierSpec(
+            model=self.model,
+            cache_dir=self._cache_dir,
+            drafting=self.drafter.mode,
+            audit=self.audit.enabled,
+            replay_share=self.audit.replay_share,
+            domains=self.domains,
+            **own,
+        )
 
     def drafter_spec(self) -> DrafterSpec:
         own = {name: getattr(self.drafter, name) for name in _shared(DrafterSpec, Drafter) if name != "model"}

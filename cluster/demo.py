@@ -97,7 +97,7 @@ def _ask(client: Client, kind: str, temperature: float, tokens: int, console: Co
     )
     measured = {"seconds": round(seconds, 3), "seconds_without_speculation": round(plain_seconds, 3)}
     described = {"kind": kind, "temperature": temperature, "equal_to_plain_decoding": equal}
-    return {**described, **measured, **as_dict(answer)}
+    return {**described, **measured, **as_dict(answer, ask)}
 
 
 def _stream(client: Client, ask: Ask, traceparent: str, show: Callable[[str], None]) -> tuple[Answer, float]:

@@ -19,6 +19,8 @@ from cluster.checkpoints.loading import (
 from cluster.checkpoints.registry import Checkpoint, resolve
 from cluster.scheduling import FixedPlanner
 from cluster.speculation.provenance import Numerics
+from cluster.telemetry.labels import Domains
+from verifier_service.audit.auditor import Auditor
 from verifier_service.drafting.port import DraftingPort
 from verifier_service.engine import Engine
 from verifier_service.invariance import rows_are_invariant
@@ -88,4 +90,5 @@ def build_engine(
         limits=limits,
         tracer=tracer,
         replica=replica,
+        auditor=Auditor(tracer, Domains(spec.domains), spec.replay_share) if spec.audit else None,
     )

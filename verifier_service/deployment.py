@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from typing import Any
 
 import ray
@@ -97,6 +98,7 @@ class VerifierDeployment:
             "drafting": self._remote.state if self._remote is not None else "in-process or off",
             "active": load.active,
             "queued": load.queued,
+            "audits": [asdict(state) | {"alarm": state.alarm} for state in self._engine.audits()],
         }
 
     def check_health(self) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from cluster.scheduling import Planner
+from cluster.speculation.audit import AuditState
 from cluster.speculation.catalogue import LAWS
 from cluster.speculation.law import Law
 from cluster.speculation.messages import DraftBlock, Verdict
@@ -28,10 +29,13 @@ from cluster.speculation.request import (
 )
 from cluster.speculation.sampling import target_probs
 from cluster.telemetry.sequence import SequenceTrace
+from verifier_service.audit.auditor import Auditor
+from verifier_service.audit.replay import Replay
 from verifier_service.composing import compose
 from verifier_service.drafting.port import DraftingPort, DraftReply
 from verifier_service.kv_cache import SequenceCache
 from verifier_service.limits import Limits, Load
+from verifier_service.replaying import Replaying
 from verifier_service.rounds import Rounds
 from verifier_service.sequence import Phase, Sequence, Sink
 from verifier_service.target import Rows, TargetModel
@@ -60,6 +64,7 @@ class Engine:
         limits: Limits,
         tracer: Tracer,
         replica: str = "in-process",
+        auditor: Auditor | None = None,
     ) -> None:
         self._target = target
         self._tokenizer = tokenizer
@@ -70,6 +75,8 @@ class Engine:
         self._limits = limits
         self._tracer = tracer
         self._replica = replica
+        self._auditor = auditor
+        self._replaying = Replaying(auditor, tokenizer, tracer, numerics) if auditor is not None else None
         self._lock = threading.Condition()
         self._submitted: deque[Sequence] = deque()
         self._cancelled: set[str] = set()
@@ -117,7 +124,18 @@ class Engine:
 
     def load(self) -> Load:
         with self._lock:
-            return Load(len(self._active), len(self._queued) + len(self._submitted), self._kv_reserved)
+            return Load(self._clients(), len(self._queued) + len(self._submitted), self._kv_reserved)
+
+    def audits(self) -> tuple[AuditState, ...]:
+        """What live audits know so far."""
+        return self._auditor.states() if self._auditor is not None else ()
+
+    def replay(self, replay: Replay) -> None:
+        """Has an answer decoded again, whatever the share; before the first step or in the engine's thread.
+        Raises ValueError where nothing is audited."""
+        if self._auditor is None:
+            raise ValueError("an engine without audits replays nothing")
+        self._auditor.replays.add(replay)
 
     def stop(self) -> None:
         """Makes `run` return after the current step."""
@@ -184,23 +202,44 @@ class Engine:
                 self._queued.remove(sequence)
         for reply in replies:
             self._receive(reply)
-        while self._queued and len(self._active) < self._limits.max_active:
-            needed = self._kv_needed(self._queued[0])
-            if self._active and self._kv_reserved + needed > self._limits.kv_tokens:
-                break
-            self._admit(self._queued.popleft(), needed)
+        while self._queued:
+            if self._has_room(self._queued[0]):
+                self._admit(self._queued.popleft())
+            else:
+                interrupted = self._replaying.interrupted() if self._replaying is not None else None
+                if interrupted is None:
+                    break
+                self._release(interrupted, "interrupted")
+        if self._replaying is not None and not self._queued:
+            replay = self._replaying.next()
+            if replay is not None and self._has_room(replay):
+                self._admit(replay)
+                self._replaying.began(replay)
+
+    def _clients(self) -> int:
+        """Active sequences without the one that decodes an answer again."""
+        return len(self._active) - (self._replaying is not None and self._replaying.sequence is not None)
+
+    def _has_room(self, sequence: Sequence) -> bool:
+        if not self._active:
+            return True
+        fits = self._kv_reserved + self._kv_needed(sequence) <= self._limits.kv_tokens
+        return fits and len(self._active) < self._limits.max_active
 
     def _kv_needed(self, sequence: Sequence) -> int:
         # A round's rejected rows never lie beyond the tokens that the request may still emit.
         return sequence.prompt + sequence.request.max_tokens
 
-    def _admit(self, sequence: Sequence, kv_tokens: int) -> None:
+    def _admit(self, sequence: Sequence) -> None:
+        kv_tokens = self._kv_needed(sequence)
         self._kv_reserved += kv_tokens
         sequence.cache = SequenceCache(kv_tokens)
         self._active[sequence.number] = sequence
         sequence.trace.admitted()
         sequence.trace.prefill_began()
         self._rounds.open(sequence)
+        if self._auditor is not None:
+            sequence.subject = self._auditor.subject(sequence.request)
 
     def _receive(self, reply: DraftReply) -> None:
         self._rounds.receive(self._active.get(reply.sequence), reply)
@@ -214,7 +253,9 @@ class Engine:
             waiting = [s for s in self._active.values() if s.phase is Phase.DRAFTING]
             self._rounds.give_up(waiting, now)
             waiting = [s for s in waiting if s.phase is Phase.DRAFTING]
-            able = len(self._active) > len(waiting)
+            # A replay goes along with others, and alone only where there are none.
+            clients = self._clients()
+            able = clients > len(waiting) or (not waiting and clients < len(self._active))
             if able and patience is None:
                 patience = now + self._limits.gather
             if able and (not waiting or now >= (patience or 0.0)):
@@ -275,6 +316,13 @@ class Engine:
         for (sequence, logits, (law, probs, _, noise)), verdict in zip(cases, verdicts, strict=True):
             if verdict is None:
                 continue
+            if sequence.replay is not None and self._replaying is not None:
+                if self._replaying.compare(sequence, verdict.tokens[0], logits[0], probs[0]):
+                    self._release(sequence, "compared")
+                continue
+            if self._auditor is not None and sequence.subject is not None:
+                seen = (probs, sequence.block, verdict, noise)
+                self._auditor.round(sequence.request, sequence.subject, sequence.drafter, *seen)
             doubts: tuple[bool, ...] = ()
             if error and not LAWS[law.name].sends_rows:
                 doubts = uncertain(logits, probs, sequence.request.sampling, noise, verdict.tokens, error)
@@ -309,6 +357,10 @@ class Engine:
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
         provenance = sequence.provenance(self._replica)
         sequence.trace.ended("finished", reason)
+        if self._auditor is not None and sequence.subject is not None:
+            end = [] if sequence.end is None else [sequence.end]
+            emitted = [*sequence.tokens[sequence.prompt :], *end]
+            self._auditor.replays.consider(Replay(sequence.request, emitted, sequence.subject))
         self._release(sequence, reason)
         finished = Finished(reason, sequence.prompt, provenance.emitted_tokens, provenance)
         self._events.append((sequence, finished))
@@ -323,3 +375,5 @@ class Engine:
             self._kv_reserved -= self._kv_needed(sequence)
             sequence.cache = None
             self._rounds.close(sequence, reason)
+        if self._replaying is not None:
+            self._replaying.left(sequence)

@@ -11,6 +11,8 @@ from cluster.speculation.messages import DraftBlock, PrefixHash, Verdict
 from cluster.speculation.provenance import Numerics, Provenance
 from cluster.speculation.request import FinishReason, GenerationEvent, GenerationRequest
 from cluster.telemetry.sequence import SequenceTrace
+from verifier_service.audit.replay import Replay
+from verifier_service.audit.subject import Subject
 from verifier_service.drafting.port import DraftReply, Fallback
 from verifier_service.kv_cache import SequenceCache
 from verifier_service.tally import Origin, Tally
@@ -62,6 +64,14 @@ class Sequence:
         self.block = DraftBlock()
         # Why there is no block, where one was asked for.
         self.lost: Fallback | None = None
+        # The model that made the round's block.
+        self.drafter = ""
+        # What its evidence is kept under, known when it is admitted.
+        self.subject: Subject | None = None
+        # The answer that this sequence decodes again, if it is an audit's and not a client's.
+        self.replay: Replay | None = None
+        # A token that ended the answer and is not part of it.
+        self.end: int | None = None
 
     @property
     def emitted(self) -> int:
@@ -83,13 +93,14 @@ class Sequence:
 
     def begin(self, planned: int) -> None:
         """A round that asks for `planned` drafts."""
-        self.block, self.lost, self.planned = DraftBlock(), None, planned
+        self.block, self.lost, self.planned, self.drafter = DraftBlock(), None, planned, ""
         self.trace.round_began(self.tally.rounds, len(self.tokens), planned)
 
     def receive(self, reply: DraftReply) -> None:
         """Takes the round's block, or the reason why there is none."""
         if reply.block is not None:
             self.block = reply.block
+            self.drafter = reply.drafter.model if reply.drafter is not None else ""
         self.lost = reply.fallback
         self.tally.replied(reply)
         self.phase = Phase.READY
@@ -107,6 +118,7 @@ class Sequence:
             tally.distortion.extend(verdict.distortion[index : index + 1])
             tally.doubts.extend(doubts[index : index + 1])
             if token in stop_ids:
+                self.end = token
                 return FinishReason.STOP
             self.tokens.append(token)
             self.prefix.extend((token,))

@@ -21,7 +21,8 @@ class VerifierSpec:
     step_rows: token rows of one forward; block_length: drafts a round; draft_deadline_s: seconds after
     which a round goes on without its block under coupled; draft_patience_s: the same under laws that wait
     for a block, whose answer then proves nothing; proposal_entries: of each distribution that drafters
-    send under these laws.
+    send under these laws; audit: whether strict laws are audited on live traffic; replay_share: of finished
+    answers that are decoded again without drafts; domains: labels of requests that are told apart.
     """
 
     model: str
@@ -38,3 +39,6 @@ class VerifierSpec:
     draft_patience_s: float = 30.0
     proposal_entries: int = 16
     drafting: DraftingMode = DraftingMode.REMOTE
+    audit: bool = True
+    replay_share: float = 0.01
+    domains: tuple[str, ...] = ()

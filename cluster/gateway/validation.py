@@ -50,13 +50,13 @@ def validate(
     _check_known(request)
     check_model(request.model, spec.served_name)
     law = _law(request, spec)
-    sampling = _sampling(request.sampling)
+    sampling = sampling_of(request.sampling)
     asked = request.max_tokens if request.HasField("max_tokens") else None
     _check_max_tokens(asked, spec.max_tokens)
     stop = _stop(request.stop, spec.max_stop_strings)
     if len(request.domain) > _MAX_LABEL:
         raise InvalidRequestError("domain", f"domain must be a label of at most {_MAX_LABEL} characters")
-    prompt_ids = _prompt_ids(request, prompting)
+    prompt_ids = prompt_ids_of(request, prompting)
     return GenerationRequest(
         request_id=identity.request_id,
         prompt_ids=prompt_ids,
@@ -68,6 +68,7 @@ def validate(
         stop=stop,
         domain=request.domain,
         traceparent=identity.traceparent,
+        seed_drawn=not request.HasField("seed"),
     )
 
 
@@ -110,7 +111,8 @@ def _law(request: pb.GenerateRequest, spec: GatewaySpec) -> Law:
     return law
 
 
-def _sampling(sampling: pb.Sampling) -> Sampling:
+def sampling_of(sampling: pb.Sampling) -> Sampling:
+    """Raises InvalidRequestError."""
     given = {field.name: value for field, value in sampling.ListFields()}
     try:
         return Sampling(**given)
@@ -141,7 +143,8 @@ def _stop(stop: Sequence[str], limit: int) -> tuple[str, ...]:
     return tuple(stop)
 
 
-def _prompt_ids(request: pb.GenerateRequest, prompting: Prompting) -> tuple[int, ...]:
+def prompt_ids_of(request: pb.GenerateRequest, prompting: Prompting) -> tuple[int, ...]:
+    """Raises InvalidRequestError."""
     given = [name for name in ("prompt", "prompt_ids", "messages") if len(getattr(request, name))]
     if not given:
         raise InvalidRequestError(

@@ -25,6 +25,7 @@ class Purpose(StrEnum):
     ACCEPT = "accept"
     RESIDUAL = "residual"
     BONUS = "bonus"
+    AUDIT = "audit"
 
 
 def derive_key(seed: int, purpose: Purpose) -> int:

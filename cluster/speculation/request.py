@@ -21,7 +21,8 @@ class FinishReason(StrEnum):
 class GenerationRequest:
     """Validated by the gateway: a prompt of at least one token that leaves room for max_tokens.
 
-    traceparent: W3C trace context of the request's root span, empty without tracing.
+    traceparent: W3C trace context of the request's root span, empty without tracing; seed_drawn: the seed was
+    drawn at random for this request alone.
     """
 
     request_id: str
@@ -34,6 +35,7 @@ class GenerationRequest:
     stop: tuple[str, ...] = ()
     domain: str = ""
     traceparent: str = ""
+    seed_drawn: bool = False
 
 
 @dataclass(frozen=True, slots=True)

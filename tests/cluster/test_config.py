@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from cluster.checkpoints import DEFAULT_REFERENCE
-from cluster.config import ClusterConfig, ConfigError, Drafter, Verifier, load_config
+from cluster.config import DEFAULT_DOMAINS, ClusterConfig, ConfigError, Drafter, Verifier, load_config
 from drafter_service.spec import DrafterKind, DrafterSpec
 from verifier_service.spec import DraftingMode, VerifierSpec
 
@@ -27,14 +27,16 @@ def test_defaults_place_drafters_on_the_cheap_type_and_verifiers_on_the_large_on
 
 
 def test_every_field_of_the_specs_can_be_set():
-    verifier = {field.name for field in dataclasses.fields(VerifierSpec)} - {"model", "cache_dir", "drafting"}
+    # Set in sections of their own.
+    elsewhere = {"model", "cache_dir", "drafting", "audit", "replay_share", "domains"}
+    verifier = {field.name for field in dataclasses.fields(VerifierSpec)} - elsewhere
     assert verifier <= set(Verifier.model_fields)
     drafter = {field.name for field in dataclasses.fields(DrafterSpec)} - {"target", "cache_dir"}
     assert drafter <= set(Drafter.model_fields)
 
 
 def test_the_specs_defaults_are_the_configurations():
-    assert ClusterConfig().verifier_spec() == VerifierSpec(model=DEFAULT_REFERENCE)
+    assert ClusterConfig().verifier_spec() == VerifierSpec(model=DEFAULT_REFERENCE, domains=DEFAULT_DOMAINS)
     assert ClusterConfig().drafter_spec() == DrafterSpec(target=DEFAULT_REFERENCE)
 
 
