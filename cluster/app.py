@@ -16,25 +16,20 @@ from ray.serve.config import gRPCOptions
 from ray.serve.context import _get_global_client
 from ray.serve.schema import LoggingConfig
 
+from cluster.applications import APPLICATION, DRAFTERS, drafting, serving
 from cluster.checkpoints import CheckpointError, resolve
 from cluster.client import Ask, Client, RequestFailedError
-from cluster.config import ClusterConfig, Placement
+from cluster.config import EXPOSED_DRAFTS, ClusterConfig, Placement
 from cluster.emulation import EmulatedCluster, emulated, sigterm_exits
-from cluster.gateway.ingress import SERVICER, GatewayDeployment
-from drafter_service.deployment import DrafterDeployment
-from verifier_service.deployment import VerifierDeployment
+from cluster.gateway.ingress import SERVICER
 
 log = logging.getLogger(__name__)
 
-APPLICATION = "truedraft"
-# An application of its own: the cluster comes up, and stays up, whatever becomes of the drafters.
-DRAFTERS = "truedraft-drafters"
 _DEPLOYMENTS = {
     "gateway": (APPLICATION, "GatewayDeployment"),
     "verifier": (APPLICATION, "VerifierDeployment"),
     "drafter": (DRAFTERS, "DrafterDeployment"),
 }
-_HEALTH_S = 1.0
 _POLL_S = 0.25
 # How long a start waits for drafters to be placed; from then on until they are loaded.
 _DRAFTER_PLACEMENT_S = 15.0
@@ -83,6 +78,8 @@ class Running:
 @contextmanager
 def running(config: ClusterConfig) -> Iterator[Running]:
     """Starts everything and takes it down on the way out. Raises StartError."""
+    if config.exposes_drafts:
+        raise StartError(EXPOSED_DRAFTS)
     with ExitStack() as stack:
         emulation = None
         if config.emulation.enabled:
@@ -147,45 +144,11 @@ def _start_serve(config: ClusterConfig, grpc_port: int, http_port: int) -> None:
 
 
 def _deploy(config: ClusterConfig) -> None:
-    targets = [serve.RunTarget(_serving(config), name=APPLICATION, route_prefix="/", logging_config=_quiet())]
+    targets = [serve.RunTarget(serving(config), name=APPLICATION, route_prefix="/", logging_config=_quiet())]
     if config.drafts_remotely:
-        target = serve.RunTarget(_drafting(config), name=DRAFTERS, route_prefix=None, logging_config=_quiet())
+        target = serve.RunTarget(drafting(config), name=DRAFTERS, route_prefix=None, logging_config=_quiet())
         targets.append(target)
     serve.run_many(targets, wait_for_applications_running=False)
-
-
-def _drafting(config: ClusterConfig) -> serve.Application:
-    deployment: Any = DrafterDeployment
-    application: serve.Application = deployment.options(
-        num_replicas=config.drafter.replicas,
-        # One that was killed is replaced within seconds.
-        health_check_period_s=_HEALTH_S,
-        health_check_timeout_s=10.0,
-        # Carries no requests, but choosing a replica takes a slot for a moment.
-        max_ongoing_requests=1000,
-        ray_actor_options=config.drafter.placement.actor_options(),
-    ).bind(config.drafter_spec())
-    return application
-
-
-def _serving(config: ClusterConfig) -> serve.Application:
-    verifier: Any = VerifierDeployment
-    verifiers = verifier.options(
-        num_replicas=config.verifier.replicas,
-        health_check_period_s=_HEALTH_S,
-        # The engine shares the interpreter with the health check.
-        health_check_timeout_s=30.0,
-        # Twice what the engine takes, so that it refuses at once what would otherwise wait out of sight.
-        max_ongoing_requests=2 * (config.verifier.max_active + config.verifier.max_queued) + 16,
-        ray_actor_options=config.verifier.placement.actor_options(),
-    ).bind(config.verifier_spec(), DRAFTERS if config.drafts_remotely else None)
-    gateway: Any = GatewayDeployment
-    application: serve.Application = gateway.options(
-        num_replicas=config.gateway.replicas,
-        max_ongoing_requests=config.gateway.max_ongoing_requests,
-        ray_actor_options=config.gateway_placement.actor_options(),
-    ).bind(config.gateway_spec(), verifiers)
-    return application
 
 
 def _quiet() -> LoggingConfig:
@@ -227,6 +190,8 @@ def _wait_for_drafters(config: ClusterConfig) -> None:
         late = time.monotonic() > (deadline if placed else placement_deadline)
         if failed or late:
             state = _unplaceable("drafter", config.drafter.placement) or "no drafter could be started"
+            if application is not None and failed:
+                state = f"{state}: {_reason(application)}"
             break
         time.sleep(_POLL_S)
     if state != "connected":

@@ -46,6 +46,17 @@ def serve(
     model: Annotated[str | None, typer.Option(help="Packaged name, local directory or hub id.")] = None,
     drafter: Annotated[str | None, typer.Option(help="ngram, causal_lm or off.")] = None,
     block_length: Annotated[int | None, typer.Option(help="Drafts a round.")] = None,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(help="Certificate chain for the stream between verifiers and drafters, PEM."),
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key, PEM.")] = None,
+    tls_ca: Annotated[
+        Path | None, typer.Option(help="Who may sign the other side's certificate, PEM.")
+    ] = None,
+    plaintext: Annotated[
+        bool, typer.Option("--plaintext-drafts", help="Let drafts cross the network without TLS.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Start the cluster and keep it up until Ctrl-C or SIGTERM."""
@@ -60,6 +71,12 @@ def serve(
         flags |= {"drafter.mode": "off"} if drafter == "off" else {"drafter.kind": drafter}
     if block_length is not None:
         flags["verifier.block_length"] = block_length
+    if plaintext:
+        flags["channel.plaintext"] = True
+    for name, path in {"certificate": tls_cert, "private_key": tls_key, "authority": tls_ca}.items():
+        if path is not None:
+            # Replicas have working directories of their own.
+            flags[f"channel.{name}"] = path.absolute()
     try:
         loaded = load_config(config, override or (), flags)
     except ConfigError as error:

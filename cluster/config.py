@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from cluster.channel.spec import CHANNEL_NAME, Channel
 from cluster.gateway.spec import GatewaySpec
 from cluster.speculation.catalogue import LAWS
 from cluster.speculation.law import STRICT_LAWS
@@ -28,6 +29,12 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 Count = Annotated[int, Field(ge=1)]
 Label = Annotated[str, Field(min_length=1, max_length=64)]
 Dtype = Literal["float32", "bfloat16", "float16"]
+
+
+EXPOSED_DRAFTS = (
+    "Drafts would cross the network in plain text: give channel.certificate, channel.private_key and "
+    "channel.authority, or set channel.plaintext."
+)
 
 
 class ConfigError(ValueError):
@@ -171,6 +178,33 @@ class Audit(_Section):
     replay_share: float = Field(default=0.01, ge=0, le=1)
 
 
+class DraftingChannel(_Section):
+    """TLS between verifiers and drafters, both sides verified. certificate, private_key, authority: PEM files
+    on every node, all three or none, read again when they change; name: the DNS name that every certificate
+    must carry; plaintext: without certificates, send drafts across the network all the same.
+    """
+
+    certificate: Path | None = None
+    private_key: Path | None = None
+    authority: Path | None = None
+    name: str = Field(default=CHANNEL_NAME, min_length=1)
+    plaintext: bool = False
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        given = [path is not None for path in (self.certificate, self.private_key, self.authority)]
+        if any(given) and not all(given):
+            raise ValueError("certificate, private_key and authority go together")
+        if all(given) and self.plaintext:
+            raise ValueError("plaintext is for a channel without certificates")
+        return self
+
+    def channel(self) -> Channel:
+        paths = (self.certificate, self.private_key, self.authority)
+        certificate, key, authority = (str(path.expanduser()) if path else "" for path in paths)
+        return Channel(certificate, key, authority, self.name, self.plaintext)
+
+
 class EmulatedNode(_Section):
     """A Ray node on this machine that claims labels, GPUs and resources which it does not have."""
 
@@ -216,6 +250,7 @@ class ClusterConfig(_Section):
     drafter: Drafter = Drafter()
     audit: Audit = Audit()
     domains: Annotated[tuple[Label, ...], Field(max_length=32)] = DEFAULT_DOMAINS
+    channel: DraftingChannel = DraftingChannel()
     emulation: Emulation = Emulation()
 
     @property
@@ -229,6 +264,12 @@ class ClusterConfig(_Section):
     @property
     def drafts_remotely(self) -> bool:
         return self.drafter.mode is DraftingMode.REMOTE
+
+    @property
+    def exposes_drafts(self) -> bool:
+        """Whether drafts would cross the network in plain text without a word from the operator."""
+        unprotected = self.channel.certificate is None and not self.channel.plaintext
+        return self.drafts_remotely and unprotected and not self.emulation.enabled
 
     @property
     def gateway_placement(self) -> Placement:
@@ -263,13 +304,22 @@ class ClusterConfig(_Section):
             audit=self.audit.enabled,
             replay_share=self.audit.replay_share,
             domains=self.domains,
+            channel=self.channel.channel(),
             **own,
         )
 
     def drafter_spec(self) -> DrafterSpec:
         own = {name: getattr(self.drafter, name) for name in _shared(DrafterSpec, Drafter) if name != "model"}
         drafts_with = "" if self.drafter.kind is DrafterKind.NGRAM else self.drafter.model or self.model
-        return DrafterSpec(target=self.model, model=drafts_with, cache_dir=self._cache_dir, **own)
+        return DrafterSpec(
+            target=self.model,
+            model=drafts_with,
+            cache_dir=self._cache_dir,
+            # Emulated nodes are one machine.
+            host="127.0.0.1" if self.emulation.enabled else "",
+            channel=self.channel.channel(),
+            **own,
+        )
 
     @property
     def _cache_dir(self) -> str | None:
@@ -299,6 +349,11 @@ def load_config(
         _put(document, name.strip(), value)
     for name, value in (flags or {}).items():
         _put(document, name, value)
+    return parse_config(document)
+
+
+def parse_config(document: Mapping[str, Any]) -> ClusterConfig:
+    """A configuration as it comes from YAML. Raises ConfigError."""
     try:
         return ClusterConfig.model_validate(document)
     except ValidationError as error:

@@ -64,9 +64,10 @@ class DrafterDeployment:
             loaded.vocab_size,
             self._replica,
             setup("truedraft-drafter", replica=self._replica),
+            spec.channel,
         )
         # gRPC's asyncio server belongs to the loop that starts it: this one, the user code's.
-        host = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        host = spec.host or ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         await self._server.start(host, spec.ports)
         _log.info("drafting with %s on %s", self._model, self._server.address)
 

@@ -12,6 +12,8 @@ import grpc
 import grpc.aio
 from opentelemetry.trace import Tracer
 
+from cluster.channel.certificates import carries, server_credentials
+from cluster.channel.spec import LOOPBACK, Channel
 from cluster.drafting import Drafter
 from cluster.drafting.wire import KEEPALIVE_INTERVAL_MS, KEEPALIVE_TIMEOUT_MS, PROTOCOL_VERSION
 from cluster.speculation.messages import DrafterIdentity
@@ -41,11 +43,18 @@ class DraftingServer(drafting_pb2_grpc.DraftingServiceServicer):
     """Serves any number of verifiers' streams with one drafter.
 
     tokenizer_hash, vocab_size: of the target's tokenizer, which verifiers must share; replica: this
-    server's name. Everything but drafting itself runs on the event loop of `start`.
+    server's name; channel: its certificates. Everything but drafting itself runs on the event loop of
+    `start`.
     """
 
     def __init__(
-        self, drafter: Drafter, tokenizer_hash: str, vocab_size: int, replica: str, tracer: Tracer
+        self,
+        drafter: Drafter,
+        tokenizer_hash: str,
+        vocab_size: int,
+        replica: str,
+        tracer: Tracer,
+        channel: Channel = LOOPBACK,
     ) -> None:
         self._revision = drafter.revision
         # Never 0, which is what an unset field reads.
@@ -55,6 +64,7 @@ class DraftingServer(drafting_pb2_grpc.DraftingServiceServicer):
         self._tokenizer_hash = tokenizer_hash
         self._vocab_size = vocab_size
         self._tracer = tracer
+        self._channel = channel
         self._worker = DraftingWorker(drafter)
         self._server: grpc.aio.Server | None = None
         self.address = ""
@@ -67,15 +77,24 @@ class DraftingServer(drafting_pb2_grpc.DraftingServiceServicer):
     async def start(self, host: str = "127.0.0.1", ports: tuple[int, int] | None = None) -> str:
         """Serve on `host` and return the address; ports: the first free one of first..last, None for any.
 
-        Raises RuntimeError if none is free.
+        Raises RuntimeError if none is free, CertificateError, and ValueError for a host beyond loopback
+        without certificates.
         """
+        credentials = server_credentials(self._channel) if self._channel.secure else None
+        if credentials is None and not self._channel.allows_plaintext(host):
+            raise ValueError(f"no drafting in plain text on {host}")
         server = grpc.aio.server(options=_OPTIONS)
         drafting_pb2_grpc.add_DraftingServiceServicer_to_server(self, server)  # type: ignore[no-untyped-call]
         host = f"[{host}]" if ":" in host else host
         first, last = ports or (0, 0)
         for port in range(first, last + 1):
             with contextlib.suppress(RuntimeError):
-                self.address = f"{host}:{server.add_insecure_port(f'{host}:{port}')}"
+                wanted = f"{host}:{port}"
+                if credentials is None:
+                    bound = server.add_insecure_port(wanted)
+                else:
+                    bound = server.add_secure_port(wanted, credentials)
+                self.address = f"{host}:{bound}"
                 break
         else:
             raise RuntimeError(f"no free port on {host} in {first}..{last}")
@@ -95,6 +114,9 @@ class DraftingServer(drafting_pb2_grpc.DraftingServiceServicer):
         self, request_iterator: AsyncIterator[drafting_pb2.DraftRequest], context: Context
     ) -> None:
         """One verifier's stream, until it ends it or breaks."""
+        if self._channel.secure and not carries(context.auth_context(), self._channel.name):
+            detail = f"the verifier's certificate is not made out to {self._channel.name}"
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, detail)
         try:
             hello = await anext(request_iterator)
         except StopAsyncIteration:

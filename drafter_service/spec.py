@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from cluster.channel.spec import LOOPBACK, Channel
+
 
 class DrafterKind(StrEnum):
     """How a replica drafts: by looking up the text itself, or with a causal language model."""
@@ -18,7 +20,8 @@ class DrafterSpec:
     """target: checkpoint reference of the target, whose tokenizer is the drafter's too; model: checkpoint
     reference of the draft model, empty for a kind without one; dtype, device: as torch names them;
     cache_dir: where packaged checkpoints lie, None for the default; ports: the first free one of
-    first..last is listened on, None for any; threads: CPU threads, 0 leaves torch's choice.
+    first..last is listened on, None for any; host: to listen on, empty for the node's address; channel:
+    certificates of the streams from verifiers; threads: CPU threads, 0 leaves torch's choice.
 
     Raises ValueError when kind and model do not go together.
     """
@@ -29,7 +32,9 @@ class DrafterSpec:
     dtype: str = "float32"
     device: str = "cpu"
     cache_dir: str | None = None
+    host: str = ""
     ports: tuple[int, int] | None = None
+    channel: Channel = LOOPBACK
     threads: int = 0
 
     def __post_init__(self) -> None:

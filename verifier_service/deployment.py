@@ -63,7 +63,7 @@ class VerifierDeployment:
                 )
                 # By name: the drafters may be deployed anew, or come later.
                 handle: Any = serve.get_deployment_handle("DrafterDeployment", drafters, _check_exists=False)
-                self._remote = RemoteDrafting(ServeResolver(handle.info), hello, self._loop)
+                self._remote = RemoteDrafting(ServeResolver(handle.info), hello, self._loop, spec.channel)
                 return self._remote
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[GenerationEvent]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from cluster.channel.spec import LOOPBACK, Channel
+
 
 class DraftingMode(StrEnum):
     """Where blocks come from: drafter replicas, an n-gram drafter in this process, or nowhere."""
@@ -22,7 +24,8 @@ class VerifierSpec:
     which a round goes on without its block under coupled; draft_patience_s: the same under laws that wait
     for a block, whose answer then proves nothing; proposal_entries: of each distribution that drafters
     send under these laws; audit: whether strict laws are audited on live traffic; replay_share: of finished
-    answers that are decoded again without drafts; domains: labels of requests that are told apart.
+    answers that are decoded again without drafts; domains: labels of requests that are told apart;
+    channel: certificates of the stream to drafters.
     """
 
     model: str
@@ -42,3 +45,4 @@ class VerifierSpec:
     audit: bool = True
     replay_share: float = 0.01
     domains: tuple[str, ...] = ()
+    channel: Channel = LOOPBACK

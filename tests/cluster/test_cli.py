@@ -197,3 +197,11 @@ def test_serve_names_the_field_at_fault():
     result = CliRunner().invoke(app, ["serve", "--drafter", "oracle", "--json"])
     assert result.exit_code == 2
     assert json.loads(result.stdout)["error"]["code"] == "INVALID_CONFIG"
+
+
+def test_serve_takes_all_files_of_the_channel_or_none():
+    result = CliRunner().invoke(app, ["serve", "--tls-cert", "a.pem", "--tls-key", "b.pem", "--json"])
+    assert result.exit_code == 2
+    error = json.loads(result.stdout)["error"]
+    assert error["code"] == "INVALID_CONFIG"
+    assert error["message"].startswith("channel: certificate, private_key and authority go together")

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from cluster.channel.spec import Channel
 from cluster.checkpoints import DEFAULT_REFERENCE
 from cluster.config import DEFAULT_DOMAINS, ClusterConfig, ConfigError, Drafter, Verifier, load_config
 from drafter_service.spec import DrafterKind, DrafterSpec
@@ -28,10 +29,11 @@ def test_defaults_place_drafters_on_the_cheap_type_and_verifiers_on_the_large_on
 
 def test_every_field_of_the_specs_can_be_set():
     # Set in sections of their own.
-    elsewhere = {"model", "cache_dir", "drafting", "audit", "replay_share", "domains"}
+    elsewhere = {"model", "cache_dir", "drafting", "audit", "replay_share", "domains", "channel"}
     verifier = {field.name for field in dataclasses.fields(VerifierSpec)} - elsewhere
     assert verifier <= set(Verifier.model_fields)
-    drafter = {field.name for field in dataclasses.fields(DrafterSpec)} - {"target", "cache_dir"}
+    drafter = {field.name for field in dataclasses.fields(DrafterSpec)}
+    drafter -= {"target", "cache_dir", "host", "channel"}
     assert drafter <= set(Drafter.model_fields)
 
 
@@ -83,6 +85,22 @@ def test_a_causal_lm_without_a_model_is_the_target_itself():
     assert spec.model == "d"
 
 
+def test_certificates_reach_both_sides_of_the_channel():
+    names = ("certificate", "private_key", "authority")
+    config = load_config(None, [f"channel.{name}=/pki/{name}.pem" for name in names])
+    channel = Channel("/pki/certificate.pem", "/pki/private_key.pem", "/pki/authority.pem")
+    assert config.verifier_spec().channel == config.drafter_spec().channel == channel
+    assert not config.exposes_drafts
+
+
+def test_plain_text_leaves_the_machine_only_by_a_word():
+    assert ClusterConfig().exposes_drafts
+    for word in ("channel.plaintext=true", "drafter.mode=local", "emulation.enabled=true"):
+        assert not load_config(None, [word]).exposes_drafts
+    assert load_config(None, ["emulation.enabled=true"]).drafter_spec().host == "127.0.0.1"
+    assert ClusterConfig().drafter_spec().host == ""
+
+
 def test_the_drafting_mode_reaches_the_verifier():
     assert load_config(None, ["drafter.mode=local"]).verifier_spec().drafting is DraftingMode.LOCAL
     assert not load_config(None, ["drafter.mode=local"]).drafts_remotely
@@ -122,6 +140,12 @@ def test_a_request_must_fit_the_cache():
         ("laws.allowed=[none]", "laws: the default law 'coupled' is not among the allowed laws"),
         ("drafter.kind=oracle", "drafter.kind: "),
         ("drafter.model=x", "drafter: kind ngram takes no model"),
+        ("channel.authority=/ca.pem", "channel: certificate, private_key and authority go together"),
+        (
+            "channel={certificate: a, private_key: b, authority: c, plaintext: true}",
+            "channel: plaintext is for",
+        ),
+        ("channel.name=''", "channel.name: "),
         ("drafter.ports=[9, 8]", "drafter: ports are first and last of a range"),
         ("verifier.dtype=int4", "verifier.dtype: "),
         ("model=''", "model: "),

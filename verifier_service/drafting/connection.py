@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import grpc
 import grpc.aio
 
+from cluster.channel.certificates import CertificateError, channel_credentials, refusal
+from cluster.channel.spec import Channel
 from cluster.drafting.wire import KEEPALIVE_INTERVAL_MS, KEEPALIVE_TIMEOUT_MS, PROTOCOL_VERSION
 from cluster.speculation.messages import DrafterIdentity
 from truedraft.v1 import drafting_pb2, drafting_pb2_grpc
@@ -47,7 +49,7 @@ class ConnectionLostError(Exception):
 
 
 class RefusedError(Exception):
-    """The drafter answered the handshake with a typed fault."""
+    """The drafter answered the handshake with a typed fault, or one side does not trust the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +103,11 @@ class Connection:
 
 
 @contextlib.asynccontextmanager
-async def connect(address: str, hello: HelloInfo, number: int) -> AsyncIterator[Connection]:
+async def connect(
+    address: str, hello: HelloInfo, number: int, security: Channel
+) -> AsyncIterator[Connection]:
     """A connection for the time of the context. Raises ConnectionLostError and RefusedError."""
-    async with grpc.aio.insecure_channel(address, options=_OPTIONS) as channel:
+    async with _channel(address, security) as channel:
         call: _Call = drafting_pb2_grpc.DraftingServiceStub(channel).Draft()  # type: ignore[no-untyped-call]
         try:
             try:
@@ -111,9 +115,28 @@ async def connect(address: str, hello: HelloInfo, number: int) -> AsyncIterator[
                     welcome = await _shake_hands(call, hello)
             except TimeoutError as error:
                 raise ConnectionLostError(f"{address} did not answer the handshake") from error
+            except ConnectionLostError as loss:
+                if reason := refusal(str(loss)):
+                    raise RefusedError(f"certificate: {reason}") from loss
+                raise
             yield Connection(call, welcome, number)
         finally:
             call.cancel()
+
+
+def _channel(address: str, security: Channel) -> grpc.aio.Channel:
+    if not security.secure:
+        if not security.allows_plaintext(address.rpartition(":")[0]):
+            raise RefusedError(f"certificate: no drafting in plain text with {address}")
+        return grpc.aio.insecure_channel(address, options=_OPTIONS)
+    try:
+        # Read for every connection, so that a new one takes what has been rotated.
+        credentials = channel_credentials(security)
+    except CertificateError as error:
+        raise RefusedError(f"certificate: {error}") from None
+    # Addresses change with every pod; the name does not.
+    options = [*_OPTIONS, ("grpc.ssl_target_name_override", security.name)]
+    return grpc.aio.secure_channel(address, credentials, options=options)
 
 
 async def _shake_hands(call: _Call, hello: HelloInfo) -> drafting_pb2.Welcome:

@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 
+from cluster.channel.spec import LOOPBACK, Channel
 from cluster.speculation.messages import DraftBlock, SessionSpec
 from truedraft.v1 import drafting_pb2
 from verifier_service.drafting.connection import (
@@ -39,13 +40,21 @@ class RemoteDrafting:
     """A DraftingPort on one stream to one drafter replica at a time, kept up in the background.
 
     loop: where everything but the port's methods runs, and where replies are delivered from; it
-    must run while the engine does. Connecting begins with `connect` and ends with `aclose`.
+    must run while the engine does; channel: the certificates. Connecting begins with `connect` and
+    ends with `aclose`.
     state: "connecting", "connected", "closed" or "refused: …"; dropped: responses that answered
     nothing that was asked, by what was wrong with them.
     """
 
-    def __init__(self, resolver: Resolver, hello: HelloInfo, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        resolver: Resolver,
+        hello: HelloInfo,
+        loop: asyncio.AbstractEventLoop,
+        channel: Channel = LOOPBACK,
+    ) -> None:
         self._resolver = resolver
+        self._channel = channel
         self._hello = hello
         self._loop = loop
         self._deliver: Deliver | None = None
@@ -257,7 +266,7 @@ class RemoteDrafting:
             wait = min(2 * wait, longest)
 
     async def _converse(self, address: str) -> None:
-        async with connect(address, self._hello, self._connections + 1) as connection:
+        async with connect(address, self._hello, self._connections + 1, self._channel) as connection:
             self._connections = connection.number
             self._connection, self.state = connection, "connected"
             _log.info("drafting by %s", connection.drafter)

@@ -1,0 +1,74 @@
+"""The deployments as two Serve applications. `truedraft serve` builds them from its configuration; a Serve
+config file, such as the chart's, by import path with a configuration as `args`: `truedraft`, `drafters`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ray import serve
+
+from cluster.config import EXPOSED_DRAFTS, ClusterConfig, ConfigError, parse_config
+from cluster.gateway.ingress import GatewayDeployment
+from drafter_service.deployment import DrafterDeployment
+from verifier_service.deployment import VerifierDeployment
+
+APPLICATION: Final = "truedraft"
+# An application of its own: the cluster comes up, and stays up, whatever becomes of the drafters.
+DRAFTERS: Final = "truedraft-drafters"
+
+_HEALTH_S = 1.0
+
+
+def truedraft(args: Mapping[str, Any]) -> serve.Application:
+    """Gateway and verifiers, for Serve's `import_path`. args: a configuration. Raises ConfigError."""
+    return serving(_parsed(args))
+
+
+def drafters(args: Mapping[str, Any]) -> serve.Application:
+    """The drafters, for Serve's `import_path`. args: a configuration. Raises ConfigError."""
+    return drafting(_parsed(args))
+
+
+def serving(config: ClusterConfig) -> serve.Application:
+    """Gateway and verifiers."""
+    verifier: Any = VerifierDeployment
+    verifiers = verifier.options(
+        num_replicas=config.verifier.replicas,
+        health_check_period_s=_HEALTH_S,
+        # The engine shares the interpreter with the health check.
+        health_check_timeout_s=30.0,
+        # Twice what the engine takes, so that it refuses at once what would otherwise wait out of sight.
+        max_ongoing_requests=2 * (config.verifier.max_active + config.verifier.max_queued) + 16,
+        ray_actor_options=config.verifier.placement.actor_options(),
+    ).bind(config.verifier_spec(), DRAFTERS if config.drafts_remotely else None)
+    gateway: Any = GatewayDeployment
+    application: serve.Application = gateway.options(
+        num_replicas=config.gateway.replicas,
+        max_ongoing_requests=config.gateway.max_ongoing_requests,
+        ray_actor_options=config.gateway_placement.actor_options(),
+    ).bind(config.gateway_spec(), verifiers)
+    return application
+
+
+def drafting(config: ClusterConfig) -> serve.Application:
+    """The drafters."""
+    deployment: Any = DrafterDeployment
+    application: serve.Application = deployment.options(
+        num_replicas=config.drafter.replicas,
+        # One that was killed is replaced within seconds.
+        health_check_period_s=_HEALTH_S,
+        health_check_timeout_s=10.0,
+        # Carries no requests, but choosing a replica takes a slot for a moment.
+        max_ongoing_requests=1000,
+        ray_actor_options=config.drafter.placement.actor_options(),
+    ).bind(config.drafter_spec())
+    return application
+
+
+def _parsed(args: Mapping[str, Any]) -> ClusterConfig:
+    config = parse_config(args)
+    if config.exposes_drafts:
+        raise ConfigError(EXPOSED_DRAFTS)
+    return config

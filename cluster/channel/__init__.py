@@ -1,0 +1,1 @@
+"""The security of the drafting channel, as both of its sides see it."""

@@ -1,0 +1,27 @@
+"""The applications as Serve builds them from a config file."""
+
+import pytest
+
+from cluster.app import StartError, running
+from cluster.applications import drafters, truedraft
+from cluster.config import EXPOSED_DRAFTS, ClusterConfig, ConfigError
+
+
+@pytest.mark.parametrize("build", [truedraft, drafters])
+def test_a_configuration_is_checked_like_any_other(build):
+    with pytest.raises(ConfigError, match=r"^verifier\.colour is not a field of the configuration\.$"):
+        build({"verifier": {"colour": "red"}})
+
+
+@pytest.mark.parametrize("build", [truedraft, drafters])
+def test_drafts_do_not_cross_the_network_in_plain_text_by_default(build):
+    with pytest.raises(ConfigError, match="plain text"):
+        build({})
+    assert build({"channel": {"plaintext": True}})
+    assert build({"drafter": {"mode": "off"}})
+
+
+def test_nor_by_the_command():
+    with pytest.raises(StartError) as caught, running(ClusterConfig()):
+        pass
+    assert str(caught.value) == EXPOSED_DRAFTS
