@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from cluster.channel.spec import CHANNEL_NAME, Channel
 from cluster.gateway.spec import GatewaySpec
+from cluster.scheduling.registry import PlannerName
 from cluster.speculation.catalogue import LAWS
 from cluster.speculation.law import STRICT_LAWS
 from drafter_service.spec import DrafterKind, DrafterSpec
@@ -109,7 +110,9 @@ class Gateway(_Section):
 
 
 class Verifier(_Section):
-    """The fields of VerifierSpec, replicas and placement."""
+    """The fields of VerifierSpec, replicas and placement. block_length is the most drafts of a round,
+    block_length_min the least under planner goodput, which by itself drafts as many as pay.
+    """
 
     dtype: Dtype = "float32"
     device: str = "cpu"
@@ -118,7 +121,9 @@ class Verifier(_Section):
     max_queued: int = Field(default=256, ge=0)
     kv_tokens: Count = 65536
     step_rows: Count = 512
+    planner: PlannerName = PlannerName.GOODPUT
     block_length: int = Field(default=8, ge=0, le=64)
+    block_length_min: int = Field(default=0, ge=0, le=64)
     draft_deadline_s: float = Field(default=2.0, gt=0)
     draft_patience_s: float = Field(default=30.0, gt=0)
     proposal_entries: int = Field(default=16, ge=1, le=256)
@@ -127,6 +132,11 @@ class Verifier(_Section):
 
     @model_validator(mode="after")
     def _blocks_fit(self) -> Self:
+        if self.block_length_min > self.block_length:
+            raise ValueError(
+                f"block_length_min must be at most block_length = {self.block_length}, "
+                f"got {self.block_length_min}"
+            )
         # Cutting a block because of what came with it would make its length depend on others' drafts.
         needed = self.max_active * (self.block_length + 1)
         if self.step_rows < needed:

@@ -55,6 +55,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterUnderTe
             "gateway.grpc_port=0",
             "gateway.http_port=0",
             "verifier.threads=1",
+            # Drafts in every round, however little they save a target so small.
+            "verifier.planner=fixed",
             # One lossy law that requests may opt into, the others being refused.
             "laws.lossy=[truncation:min_p]",
             # Few places, so that a test can fill them.

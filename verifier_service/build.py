@@ -17,7 +17,7 @@ from cluster.checkpoints.loading import (
     weights_hash,
 )
 from cluster.checkpoints.registry import Checkpoint, resolve
-from cluster.scheduling import FixedPlanner
+from cluster.scheduling import VerifyCost, planner_of
 from cluster.speculation.provenance import Numerics
 from cluster.telemetry.labels import Domains
 from verifier_service.audit.auditor import Auditor
@@ -25,6 +25,7 @@ from verifier_service.drafting.port import DraftingPort
 from verifier_service.engine import Engine
 from verifier_service.invariance import rows_are_invariant
 from verifier_service.limits import Limits
+from verifier_service.profiling import profile
 from verifier_service.spec import VerifierSpec
 from verifier_service.target import TargetModel
 from verifier_service.uncertainty import logit_discrepancy
@@ -42,10 +43,11 @@ class LoadedTarget:
     tokenizer_hash: str
     stop_ids: frozenset[int]
     numerics: Numerics
+    profile: VerifyCost
 
 
 def load_target(spec: VerifierSpec) -> LoadedTarget:
-    """Loads the spec's checkpoint and checks whether its rows are bitwise invariant here.
+    """Loads the spec's checkpoint, checks whether its rows are bitwise invariant here, and times its steps.
 
     Raises CheckpointError; ValueError for a model whose attention is not supported.
     """
@@ -60,7 +62,14 @@ def load_target(spec: VerifierSpec) -> LoadedTarget:
     numerics = target.numerics(invariant)
     if not invariant:
         numerics = replace(numerics, logit_discrepancy=logit_discrepancy(target))
-    return LoadedTarget(target, tokenizer, checkpoint, tokenizer_hash(tokenizer), stop_ids, numerics)
+    cost = profile(target, spec.step_rows)
+    log.info("%s: a verify step takes %s ms", spec.model, _shown(cost))
+    return LoadedTarget(target, tokenizer, checkpoint, tokenizer_hash(tokenizer), stop_ids, numerics, cost)
+
+
+def _shown(cost: VerifyCost) -> str:
+    points = zip(cost.rows, cost.seconds, strict=True)
+    return ", ".join(f"{1e3 * seconds:.1f} for {rows} rows" for rows, seconds in points)
 
 
 def build_engine(
@@ -85,10 +94,11 @@ def build_engine(
         tokenizer=loaded.tokenizer,
         stop_ids=loaded.stop_ids,
         numerics=loaded.numerics,
-        planner=FixedPlanner(spec.block_length),
+        planner=planner_of(spec.planner, spec.block_length, spec.block_length_min),
         drafting=drafting,
         limits=limits,
         tracer=tracer,
         replica=replica,
         auditor=Auditor(tracer, Domains(spec.domains), spec.replay_share) if spec.audit else None,
+        profile=loaded.profile,
     )

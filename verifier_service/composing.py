@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cluster.scheduling import Planner
+from cluster.speculation.catalogue import LAWS
 from verifier_service.attention import TILE
+from verifier_service.measurements import Measurements
 from verifier_service.sequence import Phase, Sequence
 from verifier_service.target import Rows
 
@@ -25,7 +27,9 @@ class _BlockFrontier:
         self._admitted += 1
 
 
-def compose(active: Iterable[Sequence], planner: Planner, step_rows: int) -> list[tuple[Sequence, Rows]]:
+def compose(
+    active: Iterable[Sequence], planner: Planner, step_rows: int, measurements: Measurements
+) -> list[tuple[Sequence, Rows]]:
     """Blocks first, cut to what the planner admits, then prompts in what is left of `step_rows`.
 
     Every ready sequence has its row, and the first prompt a tile, however small a step may be.
@@ -33,13 +37,12 @@ def compose(active: Iterable[Sequence], planner: Planner, step_rows: int) -> lis
     active = list(active)
     ready = [sequence for sequence in active if sequence.phase is Phase.READY]
     budget = max(0, step_rows - len(ready))
-    admitted = planner.admit([_BlockFrontier(sequence.block.max_q) for sequence in ready], budget)
+    measurements.step_begins(sequence.block.max_q for sequence in ready)
+    budget -= _admit(ready, planner, budget, measurements)
     batch = []
-    for sequence, drafts in zip(ready, admitted, strict=True):
-        sequence.block = sequence.block.first(drafts)
+    for sequence in ready:
         tokens = [sequence.tokens[-1], *sequence.block.tokens]
         batch.append((sequence, _rows(sequence, tokens, len(sequence.tokens) - 1, len(tokens))))
-        budget -= drafts
     # Sequences that decode may fill every step until they end; prompts must not wait for that.
     budget = max(budget, 1)
     for sequence in active:
@@ -52,6 +55,31 @@ def compose(active: Iterable[Sequence], planner: Planner, step_rows: int) -> lis
             batch.append((sequence, rows))
             budget -= end - start
     return batch
+
+
+def _admit(ready: list[Sequence], planner: Planner, rows: int, measurements: Measurements) -> int:
+    """Cuts the blocks of sequences to what the planner admits; how many drafts that is in all.
+
+    Which sequences share a step follows from when their blocks come, which may depend on what is in them.
+    Where a draft must not be dropped for what it is, its sequence is admitted by itself, within bounds that
+    were settled before it was drafted.
+    """
+    given, sharing = 0, []
+    for sequence in ready:
+        if LAWS[sequence.request.law.name].sends_rows:
+            [drafts] = planner.admit([_BlockFrontier(sequence.block.max_q)], sequence.budget)
+            sequence.admit(drafts)
+            given += drafts
+        else:
+            sharing.append(sequence)
+    if sharing:
+        keys = sum(len(sequence.tokens) for sequence in sharing) / len(sharing)
+        budget = measurements.budget(max(0, rows - given), len(ready) + given, keys)
+        frontiers = [_BlockFrontier(sequence.block.max_q) for sequence in sharing]
+        for sequence, drafts in zip(sharing, planner.admit(frontiers, budget), strict=True):
+            sequence.admit(drafts)
+            given += drafts
+    return given
 
 
 def _rows(sequence: Sequence, tokens: list[int], start: int, wanted: int) -> Rows:

@@ -11,7 +11,7 @@ from opentelemetry.trace import Tracer
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from cluster.scheduling import Planner
+from cluster.scheduling import Planner, VerifyCost
 from cluster.speculation.audit import AuditState
 from cluster.speculation.catalogue import LAWS
 from cluster.speculation.law import Law
@@ -35,6 +35,7 @@ from verifier_service.composing import compose
 from verifier_service.drafting.port import DraftingPort, DraftReply
 from verifier_service.kv_cache import SequenceCache
 from verifier_service.limits import Limits, Load
+from verifier_service.measurements import Measurements
 from verifier_service.replaying import Replaying
 from verifier_service.rounds import Rounds
 from verifier_service.sequence import Phase, Sequence, Sink
@@ -65,13 +66,15 @@ class Engine:
         tracer: Tracer,
         replica: str = "in-process",
         auditor: Auditor | None = None,
+        profile: VerifyCost | None = None,
     ) -> None:
         self._target = target
         self._tokenizer = tokenizer
         self._stop_ids = stop_ids
         self._numerics = numerics
         self._planner = planner
-        self._rounds = Rounds(planner, drafting, target.vocab_size, limits)
+        self._measurements = Measurements(profile)
+        self._rounds = Rounds(planner, drafting, target.vocab_size, limits, self._measurements)
         self._limits = limits
         self._tracer = tracer
         self._replica = replica
@@ -157,7 +160,7 @@ class Engine:
         """One round of whatever is ready; waits for the next event if nothing is."""
         self._take_in()
         self._gather()
-        batch = compose(self._active.values(), self._planner, self._limits.step_rows)
+        batch = compose(self._active.values(), self._planner, self._limits.step_rows, self._measurements)
         if batch:
             try:
                 self._forward(batch)
@@ -168,9 +171,10 @@ class Engine:
                     if sequence.number in self._active:
                         self._fail(sequence, f"the verifier's forward failed: {type(error).__name__}")
         # First the drafters, then the clients: what the latter cost hides behind the drafting.
+        decoding = sum(sequence.phase is not Phase.PREFILL for sequence in self._active.values())
         for sequence in list(self._active.values()):
             if sequence.phase is Phase.IDLE:
-                self._rounds.begin(sequence)
+                self._rounds.begin(sequence, decoding)
         self._tell()
 
     def _tell(self) -> None:
@@ -274,6 +278,9 @@ class Engine:
     def _forward(self, batch: list[tuple[Sequence, Rows]]) -> None:
         deciding = [sequence for sequence, rows in batch if rows.wanted]
         total = sum(len(rows.tokens) for _, rows in batch)
+        plain = all(sequence.phase is not Phase.PREFILL for sequence, _ in batch)
+        decoding = sum(sequence.phase is not Phase.PREFILL for sequence in self._active.values())
+        began = time.monotonic()
         for sequence, _ in batch:
             if sequence.phase is not Phase.PREFILL:
                 sequence.trace.verify_began(len(deciding), total)
@@ -292,6 +299,11 @@ class Engine:
                 if rows.wanted
             ]
         )
+        if plain:
+            keys = sum(rows.start * len(rows.tokens) for _, rows in batch)
+            tokens = sum(len(sequence.tokens) - rows.start - 1 for sequence, rows in batch)
+            seconds = time.monotonic() - began
+            self._measurements.stepped(decoding, total, keys, tokens, seconds)
 
     def _decide(self, deciding: list[tuple[Sequence, Tensor]]) -> None:
         """Ends the rounds of sequences; logits: of a sequence's last token and its drafts, [N+1, V].
@@ -339,6 +351,7 @@ class Engine:
     def _commit(self, sequence: Sequence, verdict: Verdict, doubts: tuple[bool, ...]) -> None:
         before = len(sequence.tally.origins)
         reason = sequence.commit(verdict, doubts, self._stop_ids)
+        self._rounds.ended(sequence)
         assert sequence.cache is not None
         sequence.cache.length = len(sequence.tokens) - 1
         # What is left after discards; a stop string may even reach back into earlier rounds.

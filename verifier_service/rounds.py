@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 
-from cluster.scheduling import Planner
+from cluster.scheduling import History, Planner
 from cluster.speculation.catalogue import LAWS
 from cluster.speculation.law import NONE
 from cluster.speculation.messages import SessionSpec
@@ -14,17 +14,27 @@ from cluster.speculation.noise import Purpose, derive_key
 from verifier_service.drafting.checking import fault_of
 from verifier_service.drafting.port import DraftingPort, DraftReply, DraftTicket, Fallback
 from verifier_service.limits import Limits
+from verifier_service.measurements import Measurements
 from verifier_service.sequence import Phase, Sequence
+
+# There is one.
+_DRAFTER = "drafter"
 
 
 class Rounds:
     """The engine's thread alone. drafting: None where nothing drafts; vocab_size: of the target."""
 
     def __init__(
-        self, planner: Planner, drafting: DraftingPort | None, vocab_size: int, limits: Limits
+        self,
+        planner: Planner,
+        drafting: DraftingPort | None,
+        vocab_size: int,
+        limits: Limits,
+        measurements: Measurements,
     ) -> None:
         self._planner = planner
         self._drafting = drafting
+        self._measurements = measurements
         self._vocab_size = vocab_size
         self._limits = limits
         self._plans = 0
@@ -50,13 +60,19 @@ class Rounds:
             )
         )
 
-    def begin(self, sequence: Sequence) -> None:
-        """Plans the round and asks for its block, or makes the sequence ready without one."""
+    def begin(self, sequence: Sequence, decoding: int) -> None:
+        """Plans the round and asks for its block, or makes the sequence ready without one.
+
+        decoding: sequences that are past their prompts, this one included.
+        """
         drafting = self._drafting_of(sequence)
         waits = LAWS[sequence.request.law.name].sends_rows
-        length = self._planner.plan(sequence.history()).length if drafting is not None else 0
+        length = 0
+        if drafting is not None:
+            length = self._planner.plan(self._history(sequence, decoding - 1)).length
         if waits:
             length = min(length, self._always_admitted)
+            sequence.budget = self._measurements.own_budget(length, len(sequence.tokens))
         sequence.begin(length)
         if drafting is None or length == 0:
             sequence.phase = Phase.READY
@@ -67,7 +83,8 @@ class Rounds:
         # laws dropping it would favour the drafts that come quickly, so that a block is waited for, and
         # the answer says so if patience ends.
         patience = self._limits.draft_patience if waits else self._limits.draft_deadline
-        sequence.deadline = time.monotonic() + patience
+        sequence.asked = time.monotonic()
+        sequence.deadline = sequence.asked + patience
         sequence.phase = Phase.DRAFTING
         drafting.request(
             DraftTicket(
@@ -91,6 +108,9 @@ class Rounds:
             if fault:
                 # It would fail the forward of the whole batch.
                 reply = replace(reply, block=None, fallback=Fallback.INVALID_BLOCK, detail=fault)
+        if reply.block is not None:
+            seconds = time.monotonic() - sequence.asked
+            self._measurements.waited(_DRAFTER, sequence.planned, seconds, reply.draft_seconds)
         sequence.receive(reply)
         drafted = len(sequence.block.tokens)
         sequence.trace.draft_ended(drafted, reply.drafter, reply.fallback, reply.detail)
@@ -107,6 +127,28 @@ class Rounds:
         drafting = self._drafting_of(sequence)
         if drafting is not None:
             drafting.close(sequence.number, reason)
+
+    def ended(self, sequence: Sequence) -> None:
+        """A round was decided: what may be learned of it."""
+        if sequence.planned:
+            self._measurements.decided(sequence.request.domain, _DRAFTER, sequence.rounds[-1])
+
+    def _history(self, sequence: Sequence, others: int) -> History:
+        measured, request = self._measurements, sequence.request
+        return History(
+            committed=len(sequence.tokens),
+            remaining=request.max_tokens - sequence.emitted,
+            rounds=tuple(sequence.rounds),
+            idle=sequence.idle,
+            domain=request.domain,
+            drafter=_DRAFTER,
+            experience=measured.experience(request.domain, _DRAFTER),
+            others=others,
+            other_rows=others * measured.rows_per_sequence,
+            other_tokens=others * measured.tokens_per_sequence,
+            verify=measured.verify,
+            draft=measured.draft(_DRAFTER),
+        )
 
     def _drafting_of(self, sequence: Sequence) -> DraftingPort | None:
         return self._drafting if sequence.request.law != NONE else None

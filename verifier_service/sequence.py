@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from enum import Enum, auto
 
-from cluster.scheduling import History
+from cluster.scheduling import Budget, Round
 from cluster.speculation.messages import DraftBlock, PrefixHash, Verdict
 from cluster.speculation.provenance import Numerics, Provenance
 from cluster.speculation.request import FinishReason, GenerationEvent, GenerationRequest
@@ -19,6 +19,9 @@ from verifier_service.tally import Origin, Tally
 from verifier_service.text import TextStream
 
 Sink = Callable[[GenerationEvent], None]
+
+# Rounds that planners are shown.
+_REMEMBERED = 32
 
 
 class Phase(Enum):
@@ -72,18 +75,18 @@ class Sequence:
         self.replay: Replay | None = None
         # A token that ended the answer and is not part of it.
         self.end: int | None = None
+        # What planners may know of the rounds that are over; plain rounds since a block was last asked for.
+        self.rounds: deque[Round] = deque(maxlen=_REMEMBERED)
+        self.idle = 0
+        # When the round's block was asked for, and whether all of it was admitted.
+        self.asked = 0.0
+        self.whole = True
+        # What admission may spend on this sequence's block, where it must not depend on other sequences.
+        self.budget = Budget(rows=0)
 
     @property
     def emitted(self) -> int:
         return len(self.tokens) - self.prompt
-
-    def history(self) -> History:
-        return History(
-            committed=len(self.tokens),
-            remaining=self.request.max_tokens - self.emitted,
-            drafted=tuple(self.tally.history_drafted),
-            accepted=tuple(self.tally.history_accepted),
-        )
 
     def untold(self) -> tuple[int, ...]:
         """Tokens committed since a drafter was last told."""
@@ -94,7 +97,13 @@ class Sequence:
     def begin(self, planned: int) -> None:
         """A round that asks for `planned` drafts."""
         self.block, self.lost, self.planned, self.drafter = DraftBlock(), None, planned, ""
+        self.whole = True
         self.trace.round_began(self.tally.rounds, len(self.tokens), planned)
+
+    def admit(self, drafts: int) -> None:
+        """Cuts the round's block to what is to be verified of it."""
+        self.whole = drafts == len(self.block.tokens)
+        self.block = self.block.first(drafts)
 
     def receive(self, reply: DraftReply) -> None:
         """Takes the round's block, or the reason why there is none."""
@@ -114,6 +123,13 @@ class Sequence:
         """
         tally = self.tally
         tally.decided(self.block, verdict, self.lost)
+        if self.planned:
+            drafted = len(self.block.tokens)
+            whole = self.whole and self.lost is None
+            self.rounds.append(Round(self.planned, drafted, verdict.accepted, whole, self.block.max_q))
+            self.idle = 0
+        elif self.phase is not Phase.PREFILL:
+            self.idle += 1
         for index, token in enumerate(verdict.tokens):
             tally.distortion.extend(verdict.distortion[index : index + 1])
             tally.doubts.extend(doubts[index : index + 1])

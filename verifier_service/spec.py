@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cluster.channel.spec import LOOPBACK, Channel
+from cluster.scheduling import PlannerName
 
 
 class DraftingMode(StrEnum):
@@ -20,7 +21,8 @@ class DraftingMode(StrEnum):
 class VerifierSpec:
     """model: a checkpoint reference; threads: CPU threads, 0 for all cores; max_active: sequences in
     the batch; max_queued: sequences that wait for a place; kv_tokens: tokens held in the KV cache;
-    step_rows: token rows of one forward; block_length: drafts a round; draft_deadline_s: seconds after
+    step_rows: token rows of one forward; planner: who decides how much is drafted; block_length,
+    block_length_min: bounds of the drafts of a round; draft_deadline_s: seconds after
     which a round goes on without its block under coupled; draft_patience_s: the same under laws that wait
     for a block, whose answer then proves nothing; proposal_entries: of each distribution that drafters
     send under these laws; audit: whether strict laws are audited on live traffic; replay_share: of finished
@@ -37,7 +39,9 @@ class VerifierSpec:
     max_queued: int = 256
     kv_tokens: int = 65536
     step_rows: int = 512
+    planner: PlannerName = PlannerName.GOODPUT
     block_length: int = 8
+    block_length_min: int = 0
     draft_deadline_s: float = 2.0
     draft_patience_s: float = 30.0
     proposal_entries: int = 16

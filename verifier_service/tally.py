@@ -36,8 +36,6 @@ class Tally:
     row_invariant: bool
     rounds: int = 0
     drafted: int = 0
-    history_drafted: list[int] = field(default_factory=list)
-    history_accepted: list[int] = field(default_factory=list)
     origins: list[Origin] = field(default_factory=list)
     fallbacks: Counter[Fallback] = field(default_factory=Counter)
     drafters: dict[DrafterIdentity, None] = field(default_factory=dict)
@@ -67,8 +65,6 @@ class Tally:
         drafted = len(block.tokens)
         self.rounds += 1
         self.drafted += drafted
-        self.history_drafted.append(drafted)
-        self.history_accepted.append(verdict.accepted)
         if drafted:
             self.blocks += 1
             self.certain += self._sends_rows and block.proposal is None

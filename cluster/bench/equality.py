@@ -25,6 +25,7 @@ from cluster.bench.prompts import VARIED
 from cluster.checkpoints import load_model, resolve
 from cluster.drafting import Drafter, NgramDrafter
 from cluster.gateway.prompting import TokenizerPrompting
+from cluster.scheduling import PlannerName
 from cluster.speculation.law import COUPLED, NONE, Law
 from cluster.speculation.request import GenerationRequest
 from cluster.speculation.sampling import Sampling
@@ -74,7 +75,7 @@ class Checker:
     """Answers cases and compares them with `none`; loads what it needs when it is first needed."""
 
     def __init__(self, model: str, known: dict[str, list[int]]) -> None:
-        self._spec = VerifierSpec(model=model, draft_deadline_s=600.0)
+        self._spec = VerifierSpec(model=model, draft_deadline_s=600.0, planner=PlannerName.FIXED)
         self._loaded: LoadedTarget = load_target(self._spec)
         self._stock: PreTrainedModel = load_model(resolve(model), "float32", "cpu")
         self.references = known

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cluster.scheduling.planner import Frontier, History
+from cluster.scheduling.allocation import by_turns
+from cluster.scheduling.history import History
+from cluster.scheduling.planner import Budget, Frontier
 from cluster.speculation.messages import BlockPlan
 
 
@@ -19,18 +21,5 @@ class FixedPlanner:
         # The round emits one token beyond its drafts.
         return BlockPlan(length=max(0, min(self.length, history.remaining - 1)))
 
-    def admit(self, frontiers: Sequence[Frontier], budget: int) -> list[int]:
-        """Gives every sequence its first row before any its second, and so on."""
-        rows = [0] * len(frontiers)
-        open_sequences = list(range(len(frontiers)))
-        while open_sequences and budget > 0:
-            for index in list(open_sequences):
-                if budget == 0:
-                    break
-                if frontiers[index].next_max_q is None:
-                    open_sequences.remove(index)
-                    continue
-                frontiers[index].admit()
-                rows[index] += 1
-                budget -= 1
-        return rows
+    def admit(self, frontiers: Sequence[Frontier], budget: Budget) -> list[int]:
+        return by_turns(frontiers, budget.rows)

@@ -1,4 +1,4 @@
-"""What a planner may see, and what it decides.
+"""What a planner decides, and of what.
 
 A plan is made before drafting from `History`; how many drafted rows enter a batch is decided from
 `Frontier`s once the blocks are in. Neither type can hold a drafted token: a decision that depended on
@@ -8,24 +8,13 @@ one would change the law of the answer under every law but `coupled` (docs/archi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from cluster.scheduling.calibration import Calibration
+from cluster.scheduling.cost import VerifyCost
+from cluster.scheduling.history import History
 from cluster.speculation.messages import BlockPlan
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """A sequence's past at a round's start.
-
-    committed: tokens so far, the prompt included; remaining: tokens that the request may still emit;
-    accepted and drafted: per past round, in order.
-    """
-
-    committed: int
-    remaining: int
-    drafted: tuple[int, ...] = ()
-    accepted: tuple[int, ...] = ()
 
 
 class Frontier(Protocol):
@@ -39,9 +28,33 @@ class Frontier(Protocol):
         """Decides the next position in; the one after it becomes visible."""
 
 
-class Planner(Protocol):
-    def plan(self, history: History) -> BlockPlan:
-        """Before drafting: a pure function of the past."""
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a step may spend on drafts, from measurements that are two steps old or older.
 
-    def admit(self, frontiers: Sequence[Frontier], budget: int) -> list[int]:
-        """Once blocks are in: draft rows to verify per sequence, at most `budget` in all."""
+    rows: drafted rows at most; base_rows: rows of the step without drafts; keys: attended to by each row,
+    on average; cost: None before anything was measured; calibration: from max q to a chance of acceptance;
+    survivals: chances of the drafts of an earlier step to be accepted, the largest first.
+    """
+
+    rows: int
+    base_rows: int = 1
+    keys: float = 0.0
+    cost: VerifyCost | None = None
+    calibration: Calibration = field(default_factory=Calibration)
+    survivals: tuple[float, ...] = ()
+
+    def seconds(self, drafts: int) -> float:
+        """The step's time with so many drafted rows; the same for all before anything was measured."""
+        rows = max(1, self.base_rows + drafts)
+        return self.cost.of(rows, rows * self.keys) if self.cost is not None else 1.0
+
+
+class Planner(Protocol):
+    """Two pure functions; a planner has no state but its configuration."""
+
+    def plan(self, history: History) -> BlockPlan:
+        """Before drafting: what is to be drafted."""
+
+    def admit(self, frontiers: Sequence[Frontier], budget: Budget) -> list[int]:
+        """Once blocks are in: draft rows to verify per sequence, at most `budget.rows` in all."""

@@ -178,3 +178,12 @@ def test_steps_have_room_for_every_block():
     complained = complaint("verifier.max_active=64")
     assert "step_rows must be at least max_active x (block_length + 1) = 576, got 512" in complained
     assert load_config(None, ["verifier.max_active=64", "verifier.step_rows=576"], {})
+
+
+def test_the_planner_is_named_and_bounded():
+    verifier = load_config().verifier_spec()
+    assert (verifier.planner, verifier.block_length, verifier.block_length_min) == ("goodput", 8, 0)
+    with pytest.raises(ConfigError, match=r"verifier\.planner"):
+        load_config(overrides=["verifier.planner=oracle"])
+    with pytest.raises(ConfigError, match="block_length_min must be at most block_length = 8, got 9"):
+        load_config(overrides=["verifier.block_length_min=9"])

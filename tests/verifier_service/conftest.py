@@ -6,6 +6,7 @@ import pytest
 from opentelemetry.trace import NoOpTracer
 
 from cluster.checkpoints.tiny import build_tiny
+from cluster.scheduling import PlannerName
 from cluster.speculation.law import COUPLED
 from cluster.speculation.request import GenerationRequest
 from cluster.speculation.sampling import Sampling
@@ -20,7 +21,8 @@ def tiny_path(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def spec(tiny_path):
-    return VerifierSpec(model=str(tiny_path), threads=1, draft_deadline_s=30.0)
+    # A fixed length, so that tests know what is drafted.
+    return VerifierSpec(model=str(tiny_path), threads=1, draft_deadline_s=30.0, planner=PlannerName.FIXED)
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,7 @@
 """The step loop with drafters of every character: no token changes, counts add up, nothing is kept."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 
 from cluster.checkpoints import load_model, resolve
 from cluster.drafting import DraftingError, NgramDrafter
+from cluster.scheduling import PlannerName
 from cluster.speculation.law import COUPLED, NONE, REJECTION, Claim
 from cluster.speculation.messages import DraftBlock, DrafterIdentity
 from cluster.speculation.request import Failed, FinishReason, Refused
@@ -63,6 +66,37 @@ def test_coupled_is_plain_decoding_whoever_drafts(
         # The first token comes with the prompt, the last needs no drafts.
         assert provenance.fallbacks == {"drafter-fault": provenance.rounds - 2}
         assert any("out of memory" in reason for reason in provenance.reasons)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("character", ["ngram", "oracle", "wrong"])
+@pytest.mark.parametrize("planner", [PlannerName.GOODPUT, PlannerName.BUDGETED])
+def test_coupled_is_plain_decoding_under_every_planner(
+    engine_with, request_for, planner, character, temperature
+):
+    requests = [request_for(text, temperature, max_tokens=60, request_id=text) for text in TEXTS[:4]]
+    plain = [alone(engine_with(), replace(each, law=NONE)) for each in requests]
+    lookup = {
+        tuple(each.prompt_ids): [*each.prompt_ids, *truth.token_ids]
+        for each, truth in zip(requests, plain, strict=True)
+    }
+
+    def right(text, length):
+        [truth] = [whole for prompt, whole in lookup.items() if tuple(text[: len(prompt)]) == prompt]
+        return truth[len(text) :][:length]
+
+    drafters = {"ngram": NgramDrafter(), "oracle": Scripted(right), "wrong": Scripted(wrong)}
+    engine = engine_with(LocalDrafting(drafters[character]), planner=planner)
+    # Twice: the second time the engine knows what to expect of its drafter.
+    for _ in range(2):
+        answers = answer_all(engine, requests)
+        assert [answer.token_ids for answer in answers] == [answer.token_ids for answer in plain]
+        drafted = sum(accounted(answer).draft_tokens for answer in answers)
+    rounds = sum(answer.finished.provenance.rounds for answer in answers)
+    if character == "oracle":
+        assert drafted > 2 * rounds
+    if (character, planner) == ("wrong", PlannerName.GOODPUT):
+        assert drafted < 0.2 * rounds
 
 
 def test_a_batch_of_mixed_requests_gives_what_each_gives_alone(engine_with, request_for):

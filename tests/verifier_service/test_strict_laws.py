@@ -9,7 +9,7 @@ import torch
 
 from cluster.checkpoints import load_model, resolve
 from cluster.drafting import NgramDrafter
-from cluster.scheduling import FixedPlanner
+from cluster.scheduling import Budget, FixedPlanner, PlannerName
 from cluster.speculation.law import BLOCK, COUPLED, NONE, REJECTION, Claim
 from cluster.speculation.messages import DraftBlock, SparseRows
 from cluster.speculation.noise import Purpose, derive_key
@@ -69,15 +69,18 @@ def many(engine_with, drafter, **fields):
     return engine_with(LocalDrafting(drafter), max_queued=SEEDS, **fields)
 
 
+@pytest.mark.parametrize("planner", PlannerName)
 @pytest.mark.parametrize("law", LAWS, ids=str)
-def test_the_answers_follow_the_target_exactly(engine_with, request_for, rows, reference, law):
-    outcomes, claims, answers = continuations(many(engine_with, Mimic(rows)), request_for, law)
+def test_the_answers_follow_the_target_exactly(engine_with, request_for, rows, reference, law, planner):
+    engine = many(engine_with, Mimic(rows), planner=planner)
+    outcomes, claims, answers = continuations(engine, request_for, law)
     assert fits(outcomes, reference) > ALPHA
     assert claims == {Claim.EXACT_LAW}
     provenances = [accounted(answer) for answer in answers]
     accepted, drafted = (
         sum(getattr(each, name) for each in provenances) for name in ("accepted_tokens", "draft_tokens")
     )
+    assert drafted > 0.2 * SEEDS
     assert 0.3 < accepted / drafted < 0.95
     assert all(each.reasons == () for each in provenances)
 
@@ -270,14 +273,15 @@ class Cutting(FixedPlanner):
     """Admits one draft of each block."""
 
     def admit(self, frontiers, budget):
-        return [min(1, super(Cutting, self).admit([each], 1)[0]) for each in frontiers]
+        one = Budget(rows=min(1, budget.rows))
+        return [super(Cutting, self).admit([each], one)[0] for each in frontiers]
 
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_a_block_that_admission_cuts_takes_its_proposal_along(
     engine_with, request_for, rows, reference, law, monkeypatch
 ):
-    monkeypatch.setattr("verifier_service.build.FixedPlanner", Cutting)
+    monkeypatch.setattr("verifier_service.build.planner_of", lambda name, most, least: Cutting(most))
     outcomes, claims, answers = continuations(many(engine_with, Mimic(rows)), request_for, law)
     assert fits(outcomes, reference) > ALPHA
     assert claims == {Claim.EXACT_LAW}

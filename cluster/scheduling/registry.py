@@ -1,0 +1,33 @@
+"""The planners that ship, by name."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from cluster.scheduling.budgeted import BudgetedPlanner
+from cluster.scheduling.fixed import FixedPlanner
+from cluster.scheduling.goodput import GoodputPlanner
+from cluster.scheduling.planner import Planner
+
+
+class PlannerName(StrEnum):
+    """fixed: as many drafts as asked for; goodput: as many as pay, none included; budgeted: one budget of
+    rows for the whole batch."""
+
+    FIXED = "fixed"
+    GOODPUT = "goodput"
+    BUDGETED = "budgeted"
+
+
+def planner_of(name: PlannerName, most: int, least: int = 0) -> Planner:
+    """least, most: bounds of a block's length, the lower one for goodput alone. Raises ValueError for bounds
+    that are none."""
+    if not 0 <= least <= most:
+        raise ValueError(f"a block has at least {least} and at most {most} drafts")
+    match name:
+        case PlannerName.FIXED:
+            return FixedPlanner(most)
+        case PlannerName.GOODPUT:
+            return GoodputPlanner(most, least)
+        case PlannerName.BUDGETED:
+            return BudgetedPlanner(most)

@@ -1,0 +1,261 @@
+"""Plans: from the past alone, within bounds, and near the best that could have been chosen."""
+
+import random
+from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import mypy.api
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import cluster.scheduling
+from cluster.scheduling import (
+    DraftCost,
+    Experience,
+    FixedPlanner,
+    GoodputPlanner,
+    History,
+    PlannerName,
+    Round,
+    VerifyCost,
+    planner_of,
+)
+from cluster.scheduling.acceptance import outlook
+from tests.scheduling.helpers import SHIPPED
+from verifier_service.measurements import Measurements
+
+# Like a small model on two cores: the first rows are cheap.
+COST = VerifyCost((1, 4, 8, 16), (0.1, 0.11, 0.13, 0.17))
+
+
+def past(planned, accepted, count=20, drafted=None):
+    return (Round(planned, planned if drafted is None else drafted, accepted),) * count
+
+
+rounds = st.builds(
+    lambda planned, share, kept, whole: Round(
+        planned, int(planned * share), int(planned * share * kept), whole
+    ),
+    st.integers(1, 16),
+    st.floats(0, 1),
+    st.floats(0, 1),
+    st.booleans(),
+)
+histories = st.builds(
+    History,
+    committed=st.integers(1, 2000),
+    remaining=st.integers(1, 500),
+    rounds=st.lists(rounds, max_size=12).map(tuple),
+    idle=st.integers(0, 300),
+    experience=st.builds(Experience, st.floats(0, 40), st.floats(0, 40)).filter(
+        lambda e: e.accepted <= e.tried
+    ),
+    others=st.integers(0, 63),
+    other_rows=st.floats(0, 500),
+    other_tokens=st.floats(0, 200),
+    verify=st.sampled_from([None, COST]),
+    draft=st.builds(DraftCost, st.floats(0, 1), st.floats(0, 0.1)),
+)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+@given(history=histories)
+def test_a_plan_is_a_function_of_the_past_and_leaves_room_for_the_rounds_own_token(name, history):
+    plan = SHIPPED[name].plan(history)
+    assert plan == SHIPPED[name].plan(replace(history))
+    assert 0 <= plan.length <= min(8, history.remaining - 1)
+
+
+@given(histories, st.integers(0, 8))
+def test_goodput_keeps_to_its_lower_bound_where_the_request_has_room(history, least):
+    assert GoodputPlanner(8, least).plan(history).length >= min(least, history.remaining - 1)
+
+
+@given(histories)
+def test_what_is_expected_of_a_block_is_possible(history):
+    expected = outlook(history, 8)
+    assert len(expected.tokens) == len(expected.rows) == 9
+    assert (expected.tokens[0], expected.rows[0]) == (1.0, 0.0)
+    for k in range(8):
+        more_tokens, more_rows = (values[k + 1] - values[k] for values in (expected.tokens, expected.rows))
+        assert -1e-12 <= more_tokens <= more_rows + 1e-9 <= 1.0 + 2e-9
+
+
+def best_fixed(acceptance, draft, most=8):
+    """Goodputs of every fixed length when each draft is accepted with a known chance."""
+    expected = [1.0]
+    for k in range(1, most + 1):
+        expected.append(expected[-1] + acceptance**k)
+    return [tokens / (draft.of(k) + COST.of(1 + k)) for k, tokens in enumerate(expected)]
+
+
+def simulated(acceptance, draft, seed):
+    """Goodput of a request whose drafts are all accepted with one chance; its first rounds are left out."""
+    planner = GoodputPlanner(8)
+    chance, measured = random.Random(seed), Measurements(None)
+    history = History(committed=50, remaining=100_000, verify=COST, draft=draft)
+    emitted, seconds = 0, 0.0
+    for count in range(1000):
+        k = planner.plan(history).length
+        accepted = 0
+        while accepted < k and chance.random() < acceptance:
+            accepted += 1
+        if count >= 100:
+            emitted += accepted + 1
+            seconds += draft.of(k) + COST.of(1 + k)
+        if k:
+            measured.decided("", "", Round(k, k, accepted))
+            kept = (*history.rounds, Round(k, k, accepted))[-32:]
+            history = replace(history, rounds=kept, idle=0, experience=measured.experience("", ""))
+        else:
+            history = replace(history, idle=history.idle + 1)
+    return emitted / seconds
+
+
+@pytest.mark.parametrize("draft", [DraftCost(), DraftCost(0.02, 0.004), DraftCost(0.1, 0.02)], ids=str)
+@pytest.mark.parametrize("acceptance", [0.02, 0.6, 0.95])
+def test_the_chosen_length_is_within_five_percent_of_the_best_fixed_one(acceptance, draft):
+    best = max(best_fixed(acceptance, draft))
+    assert all(simulated(acceptance, draft, seed) > 0.95 * best for seed in range(3))
+
+
+@pytest.mark.parametrize("acceptance", [0.1, 0.3, 0.8])
+def test_where_drafting_hardly_pays_no_more_than_that_is_lost(acceptance):
+    """Near the break-even chance decides whether a request drafts; it is no slower than plainly."""
+    draft = DraftCost(0.1, 0.02)
+    plain = best_fixed(acceptance, draft)[0]
+    assert all(simulated(acceptance, draft, seed) > 0.975 * plain for seed in range(3))
+
+
+def test_useless_drafts_end_and_are_tried_again_now_and_then():
+    planner = GoodputPlanner(8)
+    known = Experience(200.0, 3.0)
+    history = History(50, 1000, past(8, 0), verify=COST, experience=known)
+    assert planner.plan(history).length == 0
+    lengths = [planner.plan(replace(history, idle=idle)).length for idle in range(1, 200)]
+    assert set(lengths[:90]) == {0}
+    assert 0 < max(lengths) < 8
+    assert planner.plan(replace(history, rounds=past(4, 4), idle=0)).length > 4
+
+
+def test_a_request_that_stopped_needs_more_than_a_tie_to_begin_again():
+    planner = GoodputPlanner(4)
+    flips = []
+    for hundredth in range(100):
+        accepted = Experience(1000.0, 10.0 * hundredth)
+        history = History(50, 1000, verify=COST, draft=DraftCost(0.03), experience=accepted)
+        flips.append((planner.plan(history).length > 0, planner.plan(replace(history, idle=5)).length > 0))
+    begun, returned = (column.index(True) for column in zip(*flips, strict=True))
+    assert begun < returned
+    assert all(flip == (True, True) for flip in flips[returned:])
+
+
+def test_under_load_fewer_drafts_are_asked_for_and_at_last_none():
+    lengths = []
+    for others in (0, 3, 15, 63):
+        history = History(
+            50,
+            1000,
+            (*past(8, 1, 10), *past(8, 3, 5), *past(8, 0, 9)),
+            others=others,
+            other_rows=2.0 * others,
+            other_tokens=1.5 * others,
+            verify=VerifyCost((1, 8, 16, 64), (0.1, 0.12, 0.2, 0.9)),
+        )
+        lengths.append(GoodputPlanner(8).plan(history).length)
+    assert lengths[0] >= 2 > lengths[1]
+    assert lengths[-1] == 0
+
+
+def test_a_long_round_trip_ends_drafting_and_a_short_one_does_not():
+    history = History(50, 1000, past(8, 3), verify=COST)
+    assert GoodputPlanner(8).plan(replace(history, draft=DraftCost(0.01))).length >= 3
+    assert GoodputPlanner(8).plan(replace(history, draft=DraftCost(2.0))).length == 0
+
+
+def test_a_drafter_that_has_little_to_say_costs_little():
+    """Blocks mostly come empty, and are right when they come: worth asking for."""
+    rare = tuple(Round(8, 8 if n % 10 == 0 else 0, 8 if n % 10 == 0 else 0) for n in range(30))
+    assert GoodputPlanner(8).plan(History(50, 1000, rare, verify=COST)).length == 8
+
+
+@given(st.integers(0, 20), histories)
+def test_a_fixed_length_does_not_depend_on_what_became_of_earlier_blocks(length, history):
+    bare = History(5, history.remaining)
+    assert FixedPlanner(length).plan(history) == FixedPlanner(length).plan(bare)
+
+
+def test_costs_are_linear_between_and_beyond_what_was_measured():
+    assert [COST.of(rows) for rows in (1, 2.5, 4, 16)] == pytest.approx([0.1, 0.105, 0.11, 0.17])
+    assert COST.of(24) == pytest.approx(0.21)
+    assert replace(COST, per_key=1e-6).of(1, 1000) == pytest.approx(0.101)
+    assert VerifyCost((1,), (0.1,)).of(50) == 0.1
+    for rows, seconds in [((), ()), ((2, 1), (1.0, 1.0)), ((1,), (0.0,)), ((1, 2), (1.0,))]:
+        with pytest.raises(ValueError, match="ascending rows"):
+            VerifyCost(rows, seconds)
+
+
+def test_planners_are_named_and_bounded():
+    assert {planner_of(name, 3).plan(History(1, 50)).length for name in PlannerName} == {3}
+    with pytest.raises(ValueError, match="at least 4 and at most 3"):
+        planner_of(PlannerName.GOODPUT, 3, 4)
+
+
+# That no field can hold an unverified token.
+
+PLAIN = {int, float, bool, str, type(None)}
+
+
+def leaves(kind):
+    """The plain types that values of a type are made of; fails for a type that could hold anything."""
+    if kind in PLAIN:
+        return {kind}
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return set().union(*(leaves(hints[field.name]) for field in fields(kind)))
+    arguments = [each for each in get_args(kind) if each is not Ellipsis]
+    assert arguments, f"{kind} could hold a token"
+    return set().union(*(leaves(each) for each in arguments))
+
+
+def test_a_history_is_made_of_counts_times_and_labels_and_cannot_be_changed():
+    assert leaves(History) <= PLAIN
+    # What may come in sequence are rounds, and of a round the statistics that precede its tokens.
+    hints = get_type_hints(Round)
+    assert [name for name, kind in hints.items() if get_args(kind)] == ["max_q"]
+    assert get_args(hints["max_q"])[0] is float
+    with pytest.raises(FrozenInstanceError):
+        History(1, 2).committed = 3
+
+
+PLANNER = """
+from collections.abc import Sequence
+from cluster.scheduling.history import History
+from cluster.scheduling.planner import Budget, Frontier
+
+def plan(history: History) -> int:
+    return history.{asked}
+
+def admit(frontier: Frontier, budget: Budget) -> object:
+    return frontier.{shown}
+"""
+
+
+def test_mypy_refuses_a_planner_that_asks_for_drafted_tokens(tmp_path):
+    package = Path(cluster.scheduling.__file__).parent
+    known = [str(package / f"{name}.py") for name in ("history", "planner", "cost", "calibration")]
+
+    def complaints(asked, shown):
+        snippet = tmp_path / f"planner_{asked}.py"
+        snippet.write_text(PLANNER.format(asked=asked, shown=shown))
+        # Nothing but these files is read: the types of drafts are not even within reach.
+        flags = ["--strict", "--follow-imports=skip", "--explicit-package-bases"]
+        flags += ["--cache-dir", str(tmp_path / "cache"), "--allow-subclassing-any"]
+        return mypy.api.run([*flags, str(snippet), *known])[0]
+
+    assert "Success" in complaints("committed", "next_max_q")
+    refused = complaints("drafted_tokens", "tokens")
+    assert '"History" has no attribute "drafted_tokens"' in refused
+    assert '"Frontier" has no attribute "tokens"' in refused

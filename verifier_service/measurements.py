@@ -1,0 +1,130 @@
+"""What the engine measures while it serves, and what of it planners are shown."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from cluster.scheduling import Budget, Calibration, DraftCost, Experience, Round, VerifyCost
+from cluster.scheduling.calibration import BINS, bin_of
+
+# A new measurement's share of a running mean.
+_SHARE = 0.1
+# A step may be slow for reasons of its own: how far one alone can move the model.
+_LARGEST_RATIO = 2.0
+# Positions tried that counts remember: experience is a guess for others, and fades.
+_EXPERIENCE, _CALIBRATION = 200.0, 200.0
+# Admission uses figures of so many steps ago, so that no draft that it decides on is in them.
+_DELAY = 2
+
+
+@dataclass(slots=True)
+class _Wait:
+    """Running means of what blocks of one drafter were waited for: overhead, and seconds for each token."""
+
+    base: float = 0.0
+    per_token: float = 0.0
+    known: bool = False
+
+    def add(self, length: int, seconds: float, drafting: float) -> None:
+        drafting = min(drafting, seconds)
+        share = _SHARE if self.known else 1.0
+        self.base += share * (seconds - drafting - self.base)
+        self.per_token += share * (drafting / length - self.per_token)
+        self.known = True
+
+
+class Measurements:
+    """The engine's thread alone. profile: of verify steps, None if none was made: nothing is then corrected.
+
+    verify: the profile as it stands now; rows_per_sequence, tokens_per_sequence: means over steps, for each
+    sequence that decodes: rows put into a step, tokens got from it.
+    """
+
+    def __init__(self, profile: VerifyCost | None) -> None:
+        self.verify = profile
+        self._waits: dict[str, _Wait] = {}
+        self._experience: dict[tuple[str, str], Experience] = {}
+        self._tried = [0.0] * BINS
+        self._accepted = [0.0] * BINS
+        self.rows_per_sequence = 1.0
+        self.tokens_per_sequence = 1.0
+        self._past: deque[Budget] = deque(maxlen=_DELAY + 1)
+
+    def draft(self, drafter: str) -> DraftCost:
+        """What a block of this drafter is waited for."""
+        wait = self._waits.get(drafter)
+        return DraftCost(wait.base, wait.per_token) if wait is not None else DraftCost()
+
+    def experience(self, domain: str, drafter: str) -> Experience:
+        """What drafts came to in requests that are over or under way."""
+        return self._experience.get((domain, drafter), Experience())
+
+    def waited(self, drafter: str, length: int, seconds: float, drafting: float) -> None:
+        """A block was there after `seconds`, of which its drafter took `drafting`; length: as planned."""
+        self._waits.setdefault(drafter, _Wait()).add(length, seconds, drafting)
+
+    def decided(self, domain: str, drafter: str, past: Round) -> None:
+        """A round with a block is over."""
+        tried = min(past.accepted + 1, past.drafted)
+        before = self.experience(domain, drafter)
+        fade = min(1.0, _EXPERIENCE / (before.tried + tried)) if tried else 1.0
+        self._experience[domain, drafter] = Experience(
+            fade * (before.tried + tried), fade * (before.accepted + past.accepted)
+        )
+        for k, max_q in enumerate(past.max_q[:tried]):
+            which = bin_of(max_q)
+            self._tried[which] += 1.0
+            self._accepted[which] += k < past.accepted
+            if self._tried[which] > _CALIBRATION:
+                self._accepted[which] *= _CALIBRATION / self._tried[which]
+                self._tried[which] = _CALIBRATION
+
+    def stepped(self, decoding: int, rows: int, keys: int, tokens: int, seconds: float) -> None:
+        """A step without prompts is over. decoding: sequences, whether they took part or not; rows, keys: put
+        in, attended to; tokens: decided."""
+        self.rows_per_sequence += _SHARE * (rows / decoding - self.rows_per_sequence)
+        self.tokens_per_sequence += _SHARE * (tokens / decoding - self.tokens_per_sequence)
+        cost = self.verify
+        if cost is None:
+            return
+        ratio = seconds / cost.of(rows, keys)
+        ratio = min(_LARGEST_RATIO, max(1.0 / _LARGEST_RATIO, ratio))
+        corrected = list(cost.seconds)
+        for index, share in _shares(cost.rows, rows):
+            corrected[index] *= 1.0 + _SHARE * share * (ratio - 1.0)
+        self.verify = replace(cost, seconds=tuple(corrected))
+
+    def step_begins(self, confidences: Iterable[tuple[float, ...]]) -> None:
+        """Once a step, before `budget`. confidences: max q of the blocks that it has in hand."""
+        calibration = Calibration(tuple(self._tried), tuple(self._accepted))
+        chances = []
+        for block in confidences:
+            reach = 1.0
+            for max_q in block:
+                reach *= calibration.chance(max_q)
+                chances.append(reach)
+        chances.sort(reverse=True)
+        self._past.append(Budget(rows=0, cost=self.verify, calibration=calibration, survivals=tuple(chances)))
+
+    def budget(self, rows: int, base_rows: int, keys: float) -> Budget:
+        """For a step of several sequences, from the figures of `_DELAY` steps ago."""
+        if len(self._past) <= _DELAY:
+            return Budget(rows, base_rows, keys)
+        return replace(self._past[0], rows=rows, base_rows=base_rows, keys=keys)
+
+    def own_budget(self, rows: int, keys: float) -> Budget:
+        """For one sequence by itself, settled before its block is drafted."""
+        calibration = Calibration(tuple(self._tried), tuple(self._accepted))
+        return Budget(rows, 1, keys, self.verify, calibration)
+
+
+def _shares(points: tuple[int, ...], rows: int) -> list[tuple[int, float]]:
+    """The measured points on both sides of a number of rows, and how near it is to each."""
+    for index, (left, right) in enumerate(pairwise(points)):
+        if left <= rows <= right:
+            share = (rows - left) / (right - left)
+            return [(index, 1.0 - share), (index + 1, share)]
+    return [(0 if rows < points[0] else len(points) - 1, 1.0)]
