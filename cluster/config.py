@@ -124,6 +124,9 @@ class Verifier(_Section):
     planner: PlannerName = PlannerName.GOODPUT
     block_length: int = Field(default=8, ge=0, le=64)
     block_length_min: int = Field(default=0, ge=0, le=64)
+    stop_below: float = Field(default=0.0, ge=0, le=1)
+    draft_ahead: bool = True
+    gather_s: float = Field(default=0.005, ge=0)
     draft_deadline_s: float = Field(default=2.0, gt=0)
     draft_patience_s: float = Field(default=30.0, gt=0)
     proposal_entries: int = Field(default=16, ge=1, le=256)

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from cluster.drafting.wire import MAX_BLOCK_LENGTH, UnsupportedLawError, session_spec
-from cluster.speculation.messages import PrefixHash, SessionSpec
+from cluster.speculation.messages import DraftBlock, PrefixHash, SessionSpec
 from truedraft.v1 import drafting_pb2
 
 # Sessions of all streams of a process, so that equal sequence numbers of two verifiers do not collide.
@@ -22,15 +22,25 @@ class SessionFault(Exception):  # noqa: N818 - named as on the wire
         self.code = code
 
 
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """A block after a guessed outcome; prefix_hash: over committed tokens and guess."""
+
+    prefix_hash: bytes
+    block: DraftBlock
+
+
 @dataclass(slots=True, eq=False)
 class Session:
-    """number: the sequence's number for the drafter; tokens: prompt and committed, only ever appended to."""
+    """number: the sequence's number for the drafter; tokens: prompt and committed, only ever appended to;
+    ahead: the block that was pushed last under a grant."""
 
     number: int
     epoch: int
     spec: SessionSpec
     tokens: list[int]
     prefix: PrefixHash = field(init=False)
+    ahead: Ahead | None = None
 
     def __post_init__(self) -> None:
         self.prefix = PrefixHash(self.tokens)
@@ -79,10 +89,11 @@ class StreamSessions:
                 drafting_pb2.FAULT_CODE_UNKNOWN_SEQUENCE,
                 f"sequence {message.sequence} is not open in epoch {message.epoch}",
             )
-        if message.block_length > MAX_BLOCK_LENGTH:
+        asked = max(message.block_length, message.ahead_length)
+        if asked > MAX_BLOCK_LENGTH:
             raise SessionFault(
                 drafting_pb2.FAULT_CODE_INVALID_MESSAGE,
-                f"a block has at most {MAX_BLOCK_LENGTH} tokens, {message.block_length} were asked for",
+                f"a block has at most {MAX_BLOCK_LENGTH} tokens, {asked} were asked for",
             )
         self._check_ids(message.committed_ids)
         if message.base_committed_len != len(session.tokens):

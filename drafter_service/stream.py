@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import grpc.aio
@@ -14,7 +15,7 @@ from cluster.drafting.wire import put_proposal
 from cluster.speculation.messages import DraftBlock, DrafterIdentity, SessionSpec
 from cluster.telemetry import context as trace_context
 from cluster.telemetry import names
-from drafter_service.sessions import Session, SessionFault, StreamSessions
+from drafter_service.sessions import Ahead, Session, SessionFault, StreamSessions
 from drafter_service.worker import Drafted, DraftingWorker, Work
 from truedraft.v1 import drafting_pb2
 
@@ -83,14 +84,68 @@ class Stream:
 
     def _plan(self, plan: drafting_pb2.Plan) -> None:
         session = self._sessions.commit(plan)
-        span = self._span(plan)
+        ahead, session.ahead = session.ahead, None
+        if ahead is not None and ahead.prefix_hash == plan.prefix_hash:
+            # The outcome was the one that had been guessed.
+            block = ahead.block.first(plan.block_length)
+            if not plan.held:
+                self._answer(plan, session, self._span(plan), Drafted(block))
+            else:
+                self._go_on(plan, session, block)
+        elif not plan.held:
+            span = self._span(plan)
+            self._worker.submit(
+                Work(
+                    session,
+                    len(session.tokens),
+                    plan.block_length,
+                    self._on_loop(lambda drafted: self._answer(plan, session, span, drafted)),
+                    plan.stop_below,
+                )
+            )
+
+    def _on_loop(self, take: Callable[[Drafted], None]) -> Callable[[Drafted], None]:
+        """For the worker's thread to call."""
 
         def done(drafted: Drafted) -> None:
             # A loop that is closed has no stream left to answer.
             with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._answer, plan, session.spec, span, drafted)
+                self._loop.call_soon_threadsafe(take, drafted)
 
-        self._worker.submit(Work(session, len(session.tokens), plan.block_length, done))
+        return done
+
+    def _go_on(self, plan: drafting_pb2.Plan, session: Session, block: DraftBlock) -> None:
+        """Drafts ahead of a plan's block, if the plan grants it and the block is whole."""
+        base = plan.base_committed_len + len(plan.committed_ids)
+        whole = len(block.tokens) == plan.block_length > 0
+        # Where blocks come with proposals, each is drawn by noise of its own round, which is not known yet.
+        if not plan.ahead_length or not whole or session.spec.proposal_entries or len(session.tokens) != base:
+            return
+
+        def push(drafted: Drafted) -> None:
+            # The first token is the drafter's guess of the verifier's own.
+            if drafted.block is None or len(drafted.block.tokens) < 2 or len(session.tokens) != base:
+                return
+            guess = (*block.tokens, drafted.block.tokens[0])
+            rest = DraftBlock(drafted.block.tokens[1:], drafted.block.max_q[1:])
+            session.ahead = Ahead(session.prefix.digest_after(guess), rest)
+            message = drafting_pb2.Block(
+                sequence=plan.sequence,
+                epoch=plan.epoch,
+                plan_id=plan.plan_id,
+                incarnation=self._replica.incarnation,
+                prefix_hash=session.ahead.prefix_hash,
+                ids=rest.tokens,
+                max_q=rest.max_q,
+                draft_time_ns=drafted.elapsed_ns,
+                ahead=True,
+            )
+            self._send(drafting_pb2.DraftResponse(block=message))
+
+        length = 1 + plan.ahead_length
+        self._worker.submit(
+            Work(session, base, length, self._on_loop(push), plan.stop_below, guess=block.tokens)
+        )
 
     def _span(self, plan: drafting_pb2.Plan) -> Span:
         """A plan's span, from its receipt on."""
@@ -108,11 +163,11 @@ class Stream:
             attributes=attributes,
         )
 
-    def _answer(self, plan: drafting_pb2.Plan, spec: SessionSpec, span: Span, drafted: Drafted) -> None:
+    def _answer(self, plan: drafting_pb2.Plan, session: Session, span: Span, drafted: Drafted) -> None:
         error = drafted.error
         if drafted.block is not None:
             try:
-                block = self._block(plan, spec, drafted.block)
+                block = self._block(plan, session.spec, drafted.block)
             except ValueError as misfit:
                 error = misfit
             else:
@@ -120,6 +175,7 @@ class Stream:
                 block.draft_time_ns = drafted.elapsed_ns
                 block.traceparent = trace_context.inject(span)
                 self._send(drafting_pb2.DraftResponse(block=block))
+                self._go_on(plan, session, drafted.block)
         if error is not None:
             span.record_exception(error)
             span.set_status(Status(StatusCode.ERROR))

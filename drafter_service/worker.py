@@ -31,12 +31,17 @@ class Drafted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """A block wanted of a session after its first `upto` tokens; done: called once, from the worker."""
+    """A block wanted of a session after its first `upto` tokens; done: called once, from the worker.
+
+    guess: tokens that are taken to follow these: work ahead, which waits while there is other work.
+    """
 
     session: Session
     upto: int
     length: int
     done: Callable[[Drafted], None]
+    stop_below: float = 0.0
+    guess: tuple[int, ...] = ()
 
 
 class DraftingWorker:
@@ -51,6 +56,8 @@ class DraftingWorker:
         self._inbox: queue.SimpleQueue[Work | Session | None] = queue.SimpleQueue()
         # How many of a session's tokens the drafter has; absent: not open there.
         self._fed: dict[int, int] = {}
+        # Work ahead that has not begun, oldest first.
+        self._ahead: dict[int, Work] = {}
         self._thread = threading.Thread(target=self._run, name="drafting", daemon=True)
 
     def start(self) -> None:
@@ -76,25 +83,28 @@ class DraftingWorker:
 
     def _run(self) -> None:
         while True:
-            items = [self._inbox.get()]
+            items = [] if self._ahead and self._inbox.empty() else [self._inbox.get()]
             while not self._inbox.empty():
                 items.append(self._inbox.get())
             newest: dict[int, Work] = {}
             for item in items:
                 if item is None:
-                    for work in newest.values():
+                    for work in (*newest.values(), *self._ahead.values()):
                         work.done(Drafted())
                     return
+                number = item.number if isinstance(item, Session) else item.session.number
+                # Whatever was to be done for the session has been overtaken.
+                for waiting in (newest, self._ahead):
+                    if number in waiting:
+                        waiting.pop(number).done(Drafted())
                 if isinstance(item, Session):
-                    dropped = newest.pop(item.number, None)
-                    self._forget(item.number)
+                    self._forget(number)
                 else:
-                    dropped = newest.pop(item.session.number, None)
-                    newest[item.session.number] = item
-                if dropped is not None:
-                    dropped.done(Drafted())
+                    (self._ahead if item.guess else newest)[number] = item
             if newest:
                 self._draft(list(newest.values()))
+            elif self._ahead:
+                self._draft([self._ahead.pop(next(iter(self._ahead)))])
 
     def _draft(self, batch: list[Work]) -> None:
         began = time.perf_counter_ns()
@@ -127,7 +137,8 @@ class DraftingWorker:
             tokens = tuple(session.tokens[: work.upto])
             self._drafter.open(replace(session.spec, sequence=session.number, prompt_ids=tokens))
             fed = work.upto
-        return DraftJob(session.number, tuple(session.tokens[fed : work.upto]), work.length)
+        committed = tuple(session.tokens[fed : work.upto])
+        return DraftJob(session.number, committed, work.length, work.stop_below, work.guess)
 
     def _forget(self, number: int) -> None:
         self._fed.pop(number, None)

@@ -87,6 +87,7 @@ def build_engine(
         step_rows=spec.step_rows,
         draft_deadline=spec.draft_deadline_s,
         draft_patience=spec.draft_patience_s,
+        gather=spec.gather_s,
         proposal_entries=spec.proposal_entries,
     )
     return Engine(
@@ -94,7 +95,9 @@ def build_engine(
         tokenizer=loaded.tokenizer,
         stop_ids=loaded.stop_ids,
         numerics=loaded.numerics,
-        planner=planner_of(spec.planner, spec.block_length, spec.block_length_min),
+        planner=planner_of(
+            spec.planner, spec.block_length, spec.block_length_min, spec.stop_below, spec.draft_ahead
+        ),
         drafting=drafting,
         limits=limits,
         tracer=tracer,

@@ -96,6 +96,7 @@ class VerifierDeployment:
             "row_invariant": self._numerics.row_invariant,
             "context": self._context,
             "drafting": self._remote.state if self._remote is not None else "in-process or off",
+            "ahead": dict(self._remote.ahead) if self._remote is not None else {},
             "active": load.active,
             "queued": load.queued,
             "audits": [asdict(state) | {"alarm": state.alarm} for state in self._engine.audits()],

@@ -9,7 +9,7 @@ from dataclasses import replace
 from cluster.scheduling import History, Planner
 from cluster.speculation.catalogue import LAWS
 from cluster.speculation.law import NONE
-from cluster.speculation.messages import SessionSpec
+from cluster.speculation.messages import BlockPlan, SessionSpec
 from cluster.speculation.noise import Purpose, derive_key
 from verifier_service.drafting.checking import fault_of
 from verifier_service.drafting.port import DraftingPort, DraftReply, DraftTicket, Fallback
@@ -67,9 +67,10 @@ class Rounds:
         """
         drafting = self._drafting_of(sequence)
         waits = LAWS[sequence.request.law.name].sends_rows
-        length = 0
+        plan = BlockPlan(0)
         if drafting is not None:
-            length = self._planner.plan(self._history(sequence, decoding - 1)).length
+            plan = self._planner.plan(self._history(sequence, decoding - 1))
+        length = plan.length
         if waits:
             length = min(length, self._always_admitted)
             sequence.budget = self._measurements.own_budget(length, len(sequence.tokens))
@@ -95,6 +96,9 @@ class Rounds:
                 prefix_hash=sequence.prefix.digest(),
                 length=length,
                 traceparent=sequence.trace.draft_began(),
+                stop_below=plan.stop_below,
+                # Where drafts are drawn by noise of their round, there are none before it.
+                ahead=0 if waits else plan.ahead,
             )
         )
 
@@ -108,7 +112,7 @@ class Rounds:
             if fault:
                 # It would fail the forward of the whole batch.
                 reply = replace(reply, block=None, fallback=Fallback.INVALID_BLOCK, detail=fault)
-        if reply.block is not None:
+        if reply.block is not None and not reply.ahead:
             seconds = time.monotonic() - sequence.asked
             self._measurements.waited(_DRAFTER, sequence.planned, seconds, reply.draft_seconds)
         sequence.receive(reply)

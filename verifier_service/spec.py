@@ -22,7 +22,9 @@ class VerifierSpec:
     """model: a checkpoint reference; threads: CPU threads, 0 for all cores; max_active: sequences in
     the batch; max_queued: sequences that wait for a place; kv_tokens: tokens held in the KV cache;
     step_rows: token rows of one forward; planner: who decides how much is drafted; block_length,
-    block_length_min: bounds of the drafts of a round; draft_deadline_s: seconds after
+    block_length_min: bounds of the drafts of a round; stop_below: max q before which a block ends;
+    draft_ahead: whether drafters may guess a round's outcome and go on; gather_s: seconds to wait for the
+    blocks of others once one sequence is ready; draft_deadline_s: seconds after
     which a round goes on without its block under coupled; draft_patience_s: the same under laws that wait
     for a block, whose answer then proves nothing; proposal_entries: of each distribution that drafters
     send under these laws; audit: whether strict laws are audited on live traffic; replay_share: of finished
@@ -42,6 +44,9 @@ class VerifierSpec:
     planner: PlannerName = PlannerName.GOODPUT
     block_length: int = 8
     block_length_min: int = 0
+    stop_below: float = 0.0
+    draft_ahead: bool = True
+    gather_s: float = 0.005
     draft_deadline_s: float = 2.0
     draft_patience_s: float = 30.0
     proposal_entries: int = 16

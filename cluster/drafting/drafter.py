@@ -15,11 +15,17 @@ class DraftingError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DraftJob:
-    """One sequence's turn: commit these tokens, then draft at most `length` after them."""
+    """One sequence's turn: commit these tokens, then draft at most `length` after them.
+
+    stop_below: the block ends before a position whose max q is less; guess: tokens that are taken to follow
+    the committed ones for this block alone.
+    """
 
     sequence: int
     committed: tuple[int, ...]
     length: int
+    stop_below: float = 0.0
+    guess: tuple[int, ...] = ()
 
 
 class Drafter(Protocol):

@@ -24,6 +24,15 @@ class _Text:
             if end >= self.minimum:
                 self.ends.setdefault(tuple(self.tokens[end - self.minimum :]), []).append(end)
 
+    def shorten(self, count: int) -> None:
+        """Takes back the last tokens."""
+        for _ in range(count):
+            end = len(self.tokens)
+            if end >= self.minimum:
+                # The latest end of its n-gram is this one.
+                self.ends[tuple(self.tokens[end - self.minimum :])].pop()
+            self.tokens.pop()
+
     def longest_match(self, maximum: int) -> tuple[int, int]:
         """(end, length) of the latest among the longest earlier matches of the suffix; (0, 0) without."""
         tokens, size = self.tokens, len(self.tokens)
@@ -70,8 +79,14 @@ class NgramDrafter:
     def _draft(self, job: DraftJob) -> DraftBlock:
         text = self._texts[job.sequence]
         text.extend(job.committed)
+        text.extend(job.guess)
+        block = self._continuation(text, job.length)
+        text.shorten(len(job.guess))
+        return block
+
+    def _continuation(self, text: _Text, most: int) -> DraftBlock:
         end, matched = text.longest_match(self._maximum)
-        length = min(job.length, int(matched * self._growth))
+        length = min(most, int(matched * self._growth))
         # The copy may run into the drafts themselves: a period shorter than the block repeats.
         period = len(text.tokens) - end
         drafts: list[int] = []

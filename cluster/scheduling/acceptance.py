@@ -19,10 +19,12 @@ _GUESS_WEIGHT, _EXPERIENCE_WEIGHT, _POSITION_WEIGHT = 8.0, 4.0, 1.0
 @dataclass(frozen=True, slots=True)
 class Outlook:
     """For blocks of 0, 1, … drafts. tokens: expected to be emitted, the verifier's own included; rows:
-    expected to be drafted, since a drafter may have less to say than it is asked for."""
+    expected to be drafted, since a drafter may have less to say than it is asked for; guessed: the chance
+    that all of them are kept and the drafter guesses the verifier's own token as well."""
 
     tokens: tuple[float, ...]
     rows: tuple[float, ...]
+    guessed: tuple[float, ...]
 
 
 def outlook(history: History, most: int) -> Outlook:
@@ -50,12 +52,16 @@ def outlook(history: History, most: int) -> Outlook:
     average = (sum(kept) + _EXPERIENCE_WEIGHT * prior) / (sum(tried) + _EXPERIENCE_WEIGHT)
     # Whether a drafter says anything, and whether it goes on, are two things.
     goes_on = (sum(given[1:]) + 1.0) / (sum(asked[1:]) + 1.0)
-    tokens, rows = [1.0], [0.0]
+    chances = [
+        (k + _POSITION_WEIGHT * average) / (t + _POSITION_WEIGHT) for k, t in zip(kept, tried, strict=True)
+    ]
+    tokens, rows, guessed = [1.0], [0.0], [0.0]
     accepted = drafted = 1.0
     for k in range(most):
         says = (given[0] + 1.0) / (asked[0] + 1.0) if k == 0 else goes_on
         drafted *= says
-        accepted *= says * (kept[k] + _POSITION_WEIGHT * average) / (tried[k] + _POSITION_WEIGHT)
+        accepted *= says * chances[k]
         tokens.append(tokens[-1] + accepted)
         rows.append(rows[-1] + drafted)
-    return Outlook(tuple(tokens), tuple(rows))
+        guessed.append(accepted * goes_on * (chances[k + 1] if k + 1 < most else average))
+    return Outlook(tuple(tokens), tuple(rows), tuple(guessed))

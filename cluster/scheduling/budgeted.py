@@ -18,12 +18,15 @@ class BudgetedPlanner:
 
     How much that is follows from the chances of drafts that are two steps old, so that it may be searched for
     freely; who gets it follows from the present chances, one position at a time.
+    stop_below, hides: as in FixedPlanner.
     """
 
     length: int
+    stop_below: float = 0.0
+    hides: bool = False
 
     def plan(self, history: History) -> BlockPlan:
-        return FixedPlanner(self.length).plan(history)
+        return FixedPlanner(self.length, self.stop_below, self.hides).plan(history)
 
     def admit(self, frontiers: Sequence[Frontier], budget: Budget) -> list[int]:
         rows = min(budget.rows, self._capacity(len(frontiers), budget))

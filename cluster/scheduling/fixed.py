@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cluster.scheduling.allocation import by_turns
+from cluster.scheduling.hiding import ahead
 from cluster.scheduling.history import History
 from cluster.scheduling.planner import Budget, Frontier
 from cluster.speculation.messages import BlockPlan
@@ -13,13 +14,19 @@ from cluster.speculation.messages import BlockPlan
 
 @dataclass(frozen=True, slots=True)
 class FixedPlanner:
-    """Plans `length` drafts a round, fewer where the request ends sooner; admits in turn."""
+    """Plans `length` drafts a round, fewer where the request ends sooner; admits in turn.
+
+    stop_below: max q before which a block ends; hides: whether waits are hidden by drafting ahead.
+    """
 
     length: int
+    stop_below: float = 0.0
+    hides: bool = False
 
     def plan(self, history: History) -> BlockPlan:
         # The round emits one token beyond its drafts.
-        return BlockPlan(length=max(0, min(self.length, history.remaining - 1)))
+        length = max(0, min(self.length, history.remaining - 1))
+        return BlockPlan(length, self.stop_below, ahead(history, length) if self.hides else 0)
 
     def admit(self, frontiers: Sequence[Frontier], budget: Budget) -> list[int]:
         return by_turns(frontiers, budget.rows)

@@ -19,15 +19,18 @@ class PlannerName(StrEnum):
     BUDGETED = "budgeted"
 
 
-def planner_of(name: PlannerName, most: int, least: int = 0) -> Planner:
-    """least, most: bounds of a block's length, the lower one for goodput alone. Raises ValueError for bounds
-    that are none."""
+def planner_of(
+    name: PlannerName, most: int, least: int = 0, stop_below: float = 0.0, hides: bool = False
+) -> Planner:
+    """least, most: bounds of a block's length, the lower one for goodput alone; stop_below: max q before
+    which a block ends; hides: whether waits are hidden by drafting ahead. Raises ValueError for bounds that
+    are none."""
     if not 0 <= least <= most:
         raise ValueError(f"a block has at least {least} and at most {most} drafts")
     match name:
         case PlannerName.FIXED:
-            return FixedPlanner(most)
+            return FixedPlanner(most, stop_below, hides)
         case PlannerName.GOODPUT:
-            return GoodputPlanner(most, least)
+            return GoodputPlanner(most, least, stop_below, hides)
         case PlannerName.BUDGETED:
-            return BudgetedPlanner(most)
+            return BudgetedPlanner(most, stop_below, hides)

@@ -15,9 +15,15 @@ from cluster.speculation.sampling import Sampling
 
 @dataclass(frozen=True, slots=True)
 class BlockPlan:
-    """A block to be drafted: at most `length` tokens after the committed prefix; 0 is plain decoding."""
+    """A block to be drafted: at most `length` tokens after the committed prefix; 0 is plain decoding.
+
+    stop_below: it ends before a position whose max q is less; ahead: tokens that the drafter may send after
+    the likeliest outcome of this block, before it is known.
+    """
 
     length: int
+    stop_below: float = 0.0
+    ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,3 +125,10 @@ class PrefixHash:
     def digest(self) -> bytes:
         """16 bytes; the hash may be extended further."""
         return self._state.digest()
+
+    def digest_after(self, tokens: Iterable[int]) -> bytes:
+        """What `digest` would be after these tokens, which are not added."""
+        longer = PrefixHash()
+        longer._state = self._state.copy()
+        longer.extend(tokens)
+        return longer.digest()

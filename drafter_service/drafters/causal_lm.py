@@ -38,32 +38,37 @@ class _Session:
     def forget(self) -> None:
         self.cache, self.cached, self.settled = DynamicCache(), [], 0
 
-    def roll_back(self) -> None:
-        """Keep what cache and committed tokens share, but leave a token to be computed."""
-        limit = min(len(self.cached), len(self.tokens) - 1)
+    def roll_back(self, tokens: list[int]) -> None:
+        """Keep what cache and tokens share, but leave a token to be computed; tokens: committed, and perhaps
+        some more."""
+        limit = min(len(self.cached), len(tokens) - 1)
         agreed = min(self.settled, limit)
-        while agreed < limit and self.cached[agreed] == self.tokens[agreed]:
+        while agreed < limit and self.cached[agreed] == tokens[agreed]:
             agreed += 1
         surplus = len(self.cached) - agreed
         if surplus:
             self.cache.crop(-surplus)
             del self.cached[agreed:]
-        self.settled = agreed
+        self.settled = min(agreed, len(self.tokens))
 
 
 class _Coupled:
     """Draws with the noise that will decide, at absolute positions."""
 
-    def __init__(self, session: _Session) -> None:
+    def __init__(self, session: _Session, base: int) -> None:
         self.tokens: list[int] = []
-        self._base = len(session.tokens)
+        self._base = base
         self._noise = GumbelField(session.spec.noise_key)
         self._max_q: list[float] = []
 
-    def next(self, probs: Tensor) -> None:
-        """Draws a token; probs: [V]."""
-        self._max_q.append(float(probs.max()))
+    def next(self, probs: Tensor, stop_below: float) -> bool:
+        """Draws a token, unless max q says to stop before it; probs: [V]."""
+        max_q = float(probs.max())
+        if max_q < stop_below:
+            return False
+        self._max_q.append(max_q)
         self.tokens.append(self._noise.winner(self._base + len(self.tokens), probs))
+        return True
 
     def block(self) -> DraftBlock:
         return DraftBlock(tuple(self.tokens), tuple(self._max_q))
@@ -72,17 +77,20 @@ class _Coupled:
 class _Proposing:
     """Draws from truncated rows, which it keeps."""
 
-    def __init__(self, session: _Session) -> None:
+    def __init__(self, session: _Session, base: int) -> None:
         self.tokens: list[int] = []
-        self._noise = DraftField(session.spec.noise_key, len(session.tokens))
+        self._noise = DraftField(session.spec.noise_key, base)
         self._entries = session.spec.proposal_entries
         self._rows: list[SparseRow] = []
 
-    def next(self, probs: Tensor) -> None:
-        """Draws a token; probs: [V]."""
+    def next(self, probs: Tensor, stop_below: float) -> bool:
+        """Draws a token, unless max q says to stop before it; probs: [V]."""
         row = truncate(probs, self._entries)
+        if max(row.probs) < stop_below:
+            return False
         self.tokens.append(self._noise.draw(len(self.tokens), row))
         self._rows.append(row)
+        return True
 
     def block(self) -> DraftBlock:
         max_q = tuple(max(row.probs) for row in self._rows)
@@ -129,29 +137,33 @@ class CausalLmDrafter:
     def _draft(self, session: _Session, job: DraftJob) -> DraftBlock:
         session.tokens.extend(job.committed)
         # The last draft is not computed, so it may lie one past the context.
-        length = min(job.length, self._context + 1 - len(session.tokens))
+        tokens = [*session.tokens, *job.guess]
+        length = min(job.length, self._context + 1 - len(tokens))
         if length <= 0:
             if len(session.tokens) > self._context:
                 session.forget()
             return DraftBlock()
         try:
-            return self._continue(session, length)
+            return self._continue(session, tokens, length, job.stop_below)
         except Exception as error:
             # Layers may have been extended unevenly.
             session.forget()
             raise DraftingError(f"{self.model}: {error}") from error
 
-    def _continue(self, session: _Session, length: int) -> DraftBlock:
-        session.roll_back()
-        fresh = session.tokens[len(session.cached) :]
+    def _continue(self, session: _Session, tokens: list[int], length: int, stop_below: float) -> DraftBlock:
+        session.roll_back(tokens)
+        fresh = tokens[len(session.cached) :]
         if max(fresh) >= self._embedded:
             # On a GPU the look-up itself would end the process.
             raise ValueError(f"token {max(fresh)} is not among the model's {self._embedded}")
         session.settled = len(session.tokens)
         proposing = LAWS[session.spec.law.name].sends_rows
-        draw = _Proposing(session) if proposing else _Coupled(session)
+        base = len(tokens)
+        draw = _Proposing(session, base) if proposing else _Coupled(session, base)
         while len(draw.tokens) < length:
-            draw.next(target_probs(self._logits(session, fresh), session.spec.sampling)[0])
+            probs = target_probs(self._logits(session, fresh), session.spec.sampling)[0]
+            if not draw.next(probs, stop_below):
+                break
             fresh = draw.tokens[-1:]
         return draw.block()
 

@@ -72,6 +72,29 @@ def test_under_coupled_noise_the_target_as_its_own_drafter_is_always_accepted(ll
     assert verdict.accepted == 6
 
 
+def test_a_guess_is_drafted_from_and_leaves_no_trace(llama):
+    drafter = drafter_of(llama)
+    text = [3, 1, 4, 1, 5]
+    drafter.open(spec(1, text, WARM, KEY))
+    committed = []
+    for guess, outcome in [([9, 2], [9, 2]), ([8], [7]), ([6, 5, 4], []), ([], [1, 2]), ([4], [4, 3])]:
+        [block] = drafter.draft([DraftJob(1, tuple(committed), 4)])
+        text += committed
+        check(block, uncached(llama, text, 4, WARM))
+        [ahead] = drafter.draft([DraftJob(1, (), 4, guess=tuple(guess))])
+        check(ahead, uncached(llama, [*text, *guess], 4, WARM))
+        committed = outcome
+
+
+@pytest.mark.parametrize("law", [COUPLED, REJECTION], ids=str)
+def test_the_plans_rule_ends_a_block_before_a_position_that_is_too_flat(llama, law):
+    [whole] = opened(llama, law).draft([DraftJob(1, (), 8)])
+    for least in (0.0, *whole.max_q, 1.0):
+        [block] = opened(llama, law).draft([DraftJob(1, (), 8, stop_below=least)])
+        kept = next((k for k, max_q in enumerate(whole.max_q) if max_q < least), 8)
+        assert (block.tokens, block.max_q) == (whole.tokens[:kept], whole.max_q[:kept])
+
+
 PROPOSING = [REJECTION, BLOCK]
 DRAFT_KEY = derive_key(SEED, Purpose.DRAFT)
 ENTRIES = 8

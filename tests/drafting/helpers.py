@@ -64,7 +64,7 @@ class ScriptedDrafter:
         text.extend(job.committed)
         if text[-1] in self.poison:
             raise RuntimeError("poisoned")
-        tokens, proposal = expected(text, job.length), None
+        tokens, proposal = expected([*text, *job.guess], job.length), None
         if job.sequence in self.proposing:
             proposal = pack([SparseRow((token, token + VOCAB), (0.75, 0.25)) for token in tokens])
         return DraftBlock(tokens, (0.5,) * job.length, proposal=proposal)

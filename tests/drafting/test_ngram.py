@@ -62,3 +62,18 @@ def test_a_period_shorter_than_the_block_repeats():
     drafter = NgramDrafter(minimum=2, growth=4.0)
     drafter.open(spec(1, [8, 9, 8, 9, 8, 9]))
     assert drafter.draft([DraftJob(1, (), 7)])[0].tokens == (8, 9, 8, 9, 8, 9, 8)
+
+
+@given(
+    st.lists(st.integers(0, 2), min_size=1, max_size=30),
+    st.lists(st.lists(st.integers(0, 2), max_size=6), max_size=4),
+)
+def test_a_guess_is_drafted_from_and_leaves_no_trace(prompt, guesses):
+    guessing, fresh = NgramDrafter(), NgramDrafter()
+    guessing.open(spec(1, prompt))
+    for guess in guesses:
+        fresh.open(spec(1, [*prompt, *guess]))
+        job = DraftJob(1, (), 5, guess=tuple(guess))
+        assert guessing.draft([job]) == fresh.draft([DraftJob(1, (), 5)])
+        fresh.open(spec(1, prompt))
+        assert guessing.draft([DraftJob(1, (), 5)]) == fresh.draft([DraftJob(1, (), 5)])

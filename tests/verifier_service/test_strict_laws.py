@@ -281,7 +281,7 @@ class Cutting(FixedPlanner):
 def test_a_block_that_admission_cuts_takes_its_proposal_along(
     engine_with, request_for, rows, reference, law, monkeypatch
 ):
-    monkeypatch.setattr("verifier_service.build.planner_of", lambda name, most, least: Cutting(most))
+    monkeypatch.setattr("verifier_service.build.planner_of", lambda name, most, *rest: Cutting(most))
     outcomes, claims, answers = continuations(many(engine_with, Mimic(rows)), request_for, law)
     assert fits(outcomes, reference) > ALPHA
     assert claims == {Claim.EXACT_LAW}

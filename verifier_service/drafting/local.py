@@ -29,8 +29,9 @@ class LocalDrafting:
             raise ValueError("connect before the first ticket")
         began = time.perf_counter()
         block, fallback, detail = None, None, ""
+        job = DraftJob(ticket.sequence, ticket.committed, ticket.length, ticket.stop_below)
         try:
-            [block] = self._drafter.draft([DraftJob(ticket.sequence, ticket.committed, ticket.length)])
+            [block] = self._drafter.draft([job])
         except Exception as error:
             # Whatever it is, it must not reach the engine: the sequence goes on without.
             fallback, detail = Fallback.DRAFTER_FAULT, f"{type(error).__name__}: {error}"

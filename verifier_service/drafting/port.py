@@ -31,7 +31,8 @@ class DraftTicket:
     """A wish for one block.
 
     plan_id: unique to the engine; committed: tokens since this sequence's last ticket (the first
-    ticket's follow the prompt); prefix_hash: over prompt and all committed tokens; base: their count.
+    ticket's follow the prompt); prefix_hash: over prompt and all committed tokens; base: their count;
+    stop_below, ahead: as planned (`BlockPlan`); a port may leave the grant to draft ahead unused.
     """
 
     sequence: int
@@ -41,13 +42,15 @@ class DraftTicket:
     prefix_hash: bytes
     length: int
     traceparent: str
+    stop_below: float = 0.0
+    ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class DraftReply:
     """The answer to a ticket: a block that continues its prefix, or the reason why there is none.
 
-    draft_seconds: the drafter's own time.
+    draft_seconds: the drafter's own time; ahead: the block was drafted before the ticket was issued.
     """
 
     sequence: int
@@ -57,6 +60,7 @@ class DraftReply:
     fallback: Fallback | None = None
     detail: str = ""
     draft_seconds: float = 0.0
+    ahead: bool = False
 
 
 Deliver = Callable[[DraftReply], None]

@@ -20,7 +20,7 @@ from verifier_service.drafting.connection import (
 )
 from verifier_service.drafting.port import Deliver, DraftReply, DraftTicket, Fallback
 from verifier_service.drafting.resolver import Resolver
-from verifier_service.drafting.sequences import OutOfOrderError, Sequence, checked, mismatch
+from verifier_service.drafting.sequences import AheadBlock, OutOfOrderError, Sequence, checked, mismatch
 
 __all__ = ["HelloInfo", "RemoteDrafting"]
 
@@ -43,7 +43,8 @@ class RemoteDrafting:
     must run while the engine does; channel: the certificates. Connecting begins with `connect` and
     ends with `aclose`.
     state: "connecting", "connected", "closed" or "refused: …"; dropped: responses that answered
-    nothing that was asked, by what was wrong with them.
+    nothing that was asked, by what was wrong with them; ahead: tokens that were drafted ahead and "used",
+    or "wasted".
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class RemoteDrafting:
         self._maintenance: asyncio.Task[None] | None = None
         self.state = "connecting"
         self.dropped: Counter[str] = Counter()
+        self.ahead: Counter[str] = Counter()
 
     # The port: any thread.
 
@@ -129,10 +131,29 @@ class RemoteDrafting:
             self._reply(ticket, Fallback.NO_DRAFTER, self.state if self.state.startswith("refused") else "")
             return
         sequence.ticket = ticket
-        self._send_plan(self._connection, sequence, ticket)
+        held = self._ahead_of(sequence, ticket)
+        self._send_plan(self._connection, sequence, ticket, held is not None)
+        if held is not None and sequence.ticket is ticket:
+            self._use_ahead(sequence, ticket, held)
+
+    def _ahead_of(self, sequence: Sequence, ticket: DraftTicket) -> AheadBlock | None:
+        """The block at hand, if it continues the ticket's prefix; one that does not is of no more use."""
+        held, sequence.ahead = sequence.ahead, None
+        if held is None or held.prefix_hash == ticket.prefix_hash:
+            return held
+        self.ahead["wasted"] += len(held.content.tokens)
+        return None
+
+    def _use_ahead(self, sequence: Sequence, ticket: DraftTicket, held: AheadBlock) -> None:
+        block = held.content.first(ticket.length)
+        self.ahead["used"] += len(block.tokens)
+        self.ahead["wasted"] += len(held.content.tokens) - len(block.tokens)
+        self._answer(sequence, ticket, block=block, seconds=held.seconds, ahead=True)
 
     def _close(self, number: int, reason: str) -> None:
         sequence = self._sequences.pop(number, None)
+        if sequence is not None and sequence.ahead is not None:
+            self.ahead["wasted"] += len(sequence.ahead.content.tokens)
         connection = self._connection
         if sequence is None or connection is None or sequence.stream != connection.number:
             return
@@ -142,14 +163,16 @@ class RemoteDrafting:
     def _send_open(self, connection: Connection, sequence: Sequence) -> None:
         connection.send(drafting_pb2.DraftRequest(open=sequence.open(connection.number)))
 
-    def _send_plan(self, connection: Connection, sequence: Sequence, ticket: DraftTicket) -> None:
+    def _send_plan(
+        self, connection: Connection, sequence: Sequence, ticket: DraftTicket, held: bool = False
+    ) -> None:
         if sequence.stream != connection.number:
             self._send_open(connection, sequence)
         if sequence.refused:
             # Long before anything was drafted.
             self._answer(sequence, ticket, Fallback.NO_DRAFTER, sequence.refused)
         else:
-            connection.send(drafting_pb2.DraftRequest(plan=sequence.plan(ticket)))
+            connection.send(drafting_pb2.DraftRequest(plan=sequence.plan(ticket, held)))
 
     def _receive(self, response: drafting_pb2.DraftResponse) -> None:
         match response.WhichOneof("message"):
@@ -167,7 +190,13 @@ class RemoteDrafting:
         if connection is None or sequence is None:
             self.dropped["sequence"] += 1
             return
+        if block.ahead:
+            self._on_ahead(block, sequence, connection.incarnation)
+            return
         wrong, ticket = mismatch(block, sequence, connection.incarnation), sequence.ticket
+        if wrong == "plan" and block.plan_id == sequence.answered:
+            # By the same block, which had been pushed ahead.
+            return
         if wrong:
             self.dropped[wrong] += 1
             if ticket is not None and wrong in ("incarnation", "prefix"):
@@ -182,6 +211,25 @@ class RemoteDrafting:
             self._answer(sequence, ticket, Fallback.INVALID_BLOCK, str(error))
             return
         self._answer(sequence, ticket, block=content, seconds=block.draft_time_ns * 1e-9)
+
+    def _on_ahead(self, block: drafting_pb2.Block, sequence: Sequence, incarnation: int) -> None:
+        length = sequence.granted(block.plan_id)
+        if block.epoch != sequence.epoch or block.incarnation != incarnation or not length:
+            self.dropped["ahead"] += 1
+            return
+        try:
+            content = checked(block, length, self._hello.vocab_size)
+        except ValueError:
+            # Nobody waits for it.
+            self.dropped["invalid"] += 1
+            return
+        pushed, ticket = AheadBlock(block.prefix_hash, content, block.draft_time_ns * 1e-9), sequence.ticket
+        if sequence.ahead is not None:
+            self.ahead["wasted"] += len(sequence.ahead.content.tokens)
+        sequence.ahead = pushed
+        if ticket is not None and pushed.prefix_hash == ticket.prefix_hash:
+            sequence.ahead = None
+            self._use_ahead(sequence, ticket, pushed)
 
     def _on_fault(self, fault: drafting_pb2.Fault) -> None:
         sequence, connection = self._sequences.get(fault.sequence), self._connection
@@ -213,11 +261,12 @@ class RemoteDrafting:
         detail: str = "",
         block: DraftBlock | None = None,
         seconds: float = 0.0,
+        ahead: bool = False,
     ) -> None:
-        sequence.ticket = None
+        sequence.ticket, sequence.answered = None, ticket.plan_id if ahead else 0
         drafter = self._connection.drafter if self._connection is not None else None
         self._hand_over(
-            DraftReply(ticket.sequence, ticket.plan_id, block, drafter, fallback, detail, seconds)
+            DraftReply(ticket.sequence, ticket.plan_id, block, drafter, fallback, detail, seconds, ahead)
         )
 
     def _reply(self, ticket: DraftTicket, fallback: Fallback, detail: str) -> None:
@@ -284,4 +333,6 @@ class RemoteDrafting:
         for sequence in self._sequences.values():
             if sequence.ticket is not None:
                 self._answer(sequence, sequence.ticket, fallback, detail)
+            # The next drafter continues what is committed, and knows nothing of a guess.
+            sequence.ahead = None
         self._connection = None

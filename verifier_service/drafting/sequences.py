@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass, field
 
 from cluster.drafting.wire import open_message, take_proposal
@@ -16,13 +17,28 @@ class OutOfOrderError(ValueError):
     """A ticket that does not continue what is held."""
 
 
+# A block that is drafted ahead may come when the next plan has been sent already.
+_GRANTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class AheadBlock:
+    """A block drafted after a guessed outcome; prefix_hash: over committed tokens and guess; seconds: the
+    drafter's own time."""
+
+    prefix_hash: bytes
+    content: DraftBlock
+    seconds: float
+
+
 @dataclass(slots=True, eq=False)
 class Sequence:
     """tokens: prompt and committed; epoch: of the last Open; sent: tokens the drafter has in that epoch.
 
     stream: number of the stream that `epoch` was opened on, 0 for none; ticket: the one to be
-    answered; reopened: the plan that the sequence was opened again for; refused: why this stream's
-    drafter will not take it.
+    answered; answered: the last plan, if a block drafted ahead answered it; grants: the latest to draft
+    ahead, plan and length; ahead: a block that was pushed under one of them and not used so far; reopened:
+    the plan that the sequence was opened again for; refused: why this stream's drafter will not take it.
     """
 
     spec: SessionSpec
@@ -31,6 +47,9 @@ class Sequence:
     sent: int = 0
     stream: int = 0
     ticket: DraftTicket | None = None
+    answered: int = 0
+    grants: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_GRANTS))
+    ahead: AheadBlock | None = None
     reopened: int | None = None
     refused: str = ""
 
@@ -48,12 +67,15 @@ class Sequence:
     def open(self, stream: int) -> drafting_pb2.Open:
         """Begins a new epoch on a stream."""
         self.epoch += 1
+        self.grants.clear()
         self.stream, self.sent, self.refused = stream, len(self.tokens), ""
         return open_message(self.spec, self.epoch, self.tokens)
 
-    def plan(self, ticket: DraftTicket) -> drafting_pb2.Plan:
-        """What is new to the drafter, and the block that is wanted."""
+    def plan(self, ticket: DraftTicket, held: bool) -> drafting_pb2.Plan:
+        """What is new to the drafter, and the block that is wanted, or held already."""
         base, self.sent = self.sent, len(self.tokens)
+        if ticket.ahead:
+            self.grants.append((ticket.plan_id, ticket.ahead))
         return drafting_pb2.Plan(
             sequence=self.spec.sequence,
             epoch=self.epoch,
@@ -63,7 +85,14 @@ class Sequence:
             prefix_hash=ticket.prefix_hash,
             block_length=ticket.length,
             traceparent=ticket.traceparent,
+            stop_below=ticket.stop_below,
+            ahead_length=ticket.ahead,
+            held=held,
         )
+
+    def granted(self, plan_id: int) -> int:
+        """How many tokens may be drafted ahead under a plan."""
+        return next((length for plan, length in self.grants if plan == plan_id), 0)
 
 
 def mismatch(block: drafting_pb2.Block, sequence: Sequence, incarnation: int) -> str:

@@ -111,7 +111,7 @@ class Open(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., prompt_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_inference_pb2.Sampling, _Mapping]] = ..., law: _Optional[str] = ..., noise_key: _Optional[int] = ..., proposal_entries: _Optional[int] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("sequence", "epoch", "plan_id", "base_committed_len", "committed_ids", "prefix_hash", "block_length", "traceparent")
+    __slots__ = ("sequence", "epoch", "plan_id", "base_committed_len", "committed_ids", "prefix_hash", "block_length", "traceparent", "stop_below", "ahead_length", "held")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     PLAN_ID_FIELD_NUMBER: _ClassVar[int]
@@ -120,6 +120,9 @@ class Plan(_message.Message):
     PREFIX_HASH_FIELD_NUMBER: _ClassVar[int]
     BLOCK_LENGTH_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    STOP_BELOW_FIELD_NUMBER: _ClassVar[int]
+    AHEAD_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     epoch: int
     plan_id: int
@@ -128,10 +131,13 @@ class Plan(_message.Message):
     prefix_hash: bytes
     block_length: int
     traceparent: str
-    def __init__(self, sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., plan_id: _Optional[int] = ..., base_committed_len: _Optional[int] = ..., committed_ids: _Optional[_Iterable[int]] = ..., prefix_hash: _Optional[bytes] = ..., block_length: _Optional[int] = ..., traceparent: _Optional[str] = ...) -> None: ...
+    stop_below: float
+    ahead_length: int
+    held: bool
+    def __init__(self, sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., plan_id: _Optional[int] = ..., base_committed_len: _Optional[int] = ..., committed_ids: _Optional[_Iterable[int]] = ..., prefix_hash: _Optional[bytes] = ..., block_length: _Optional[int] = ..., traceparent: _Optional[str] = ..., stop_below: _Optional[float] = ..., ahead_length: _Optional[int] = ..., held: _Optional[bool] = ...) -> None: ...
 
 class Block(_message.Message):
-    __slots__ = ("sequence", "epoch", "plan_id", "incarnation", "prefix_hash", "ids", "max_q", "stop_reason", "draft_time_ns", "traceparent", "proposal_entries", "proposal_ids", "proposal_probs")
+    __slots__ = ("sequence", "epoch", "plan_id", "incarnation", "prefix_hash", "ids", "max_q", "stop_reason", "draft_time_ns", "traceparent", "proposal_entries", "proposal_ids", "proposal_probs", "ahead")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     PLAN_ID_FIELD_NUMBER: _ClassVar[int]
@@ -145,6 +151,7 @@ class Block(_message.Message):
     PROPOSAL_ENTRIES_FIELD_NUMBER: _ClassVar[int]
     PROPOSAL_IDS_FIELD_NUMBER: _ClassVar[int]
     PROPOSAL_PROBS_FIELD_NUMBER: _ClassVar[int]
+    AHEAD_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     epoch: int
     plan_id: int
@@ -158,7 +165,8 @@ class Block(_message.Message):
     proposal_entries: int
     proposal_ids: bytes
     proposal_probs: bytes
-    def __init__(self, sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., plan_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., prefix_hash: _Optional[bytes] = ..., ids: _Optional[_Iterable[int]] = ..., max_q: _Optional[_Iterable[float]] = ..., stop_reason: _Optional[_Union[StopReason, str]] = ..., draft_time_ns: _Optional[int] = ..., traceparent: _Optional[str] = ..., proposal_entries: _Optional[int] = ..., proposal_ids: _Optional[bytes] = ..., proposal_probs: _Optional[bytes] = ...) -> None: ...
+    ahead: bool
+    def __init__(self, sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., plan_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., prefix_hash: _Optional[bytes] = ..., ids: _Optional[_Iterable[int]] = ..., max_q: _Optional[_Iterable[float]] = ..., stop_reason: _Optional[_Union[StopReason, str]] = ..., draft_time_ns: _Optional[int] = ..., traceparent: _Optional[str] = ..., proposal_entries: _Optional[int] = ..., proposal_ids: _Optional[bytes] = ..., proposal_probs: _Optional[bytes] = ..., ahead: _Optional[bool] = ...) -> None: ...
 
 class Close(_message.Message):
     __slots__ = ("sequence", "epoch", "reason")

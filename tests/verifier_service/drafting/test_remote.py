@@ -36,13 +36,20 @@ class Side:
         self.texts[sequence] = list(prompt)
         self.remote.open(spec(sequence, prompt))
 
-    def ask(self, sequence=1, committed=(), length=4):
+    def ask(self, sequence=1, committed=(), length=4, ahead=0):
         text = self.texts[sequence]
         text.extend(committed)
         self.plan += 1
         self.remote.request(
             DraftTicket(
-                sequence, self.plan, tuple(committed), len(text), PrefixHash(text).digest(), length, ""
+                sequence,
+                self.plan,
+                tuple(committed),
+                len(text),
+                PrefixHash(text).digest(),
+                length,
+                "",
+                ahead=ahead,
             )
         )
 

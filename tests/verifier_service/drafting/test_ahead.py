@@ -1,0 +1,142 @@
+"""Blocks that are drafted before the outcome of the round is known: used iff they continue what it was."""
+
+import pytest
+
+from cluster.speculation.law import REJECTION
+from cluster.speculation.messages import PrefixHash
+from tests.drafting.helpers import ScriptedDrafter, expected, spec, until
+from tests.verifier_service.drafting.test_remote import good, misbehaving, server, side
+
+
+def outcome(text, block):
+    """What the drafter takes to follow: its block and its own next token; and its block after that."""
+    bonus, *rest = expected([*text, *block], 5)
+    return (*block, bonus), tuple(rest)
+
+
+async def pushed(verifier):
+    """A block that was drafted ahead has come."""
+    await until(lambda: verifier.remote._sequences[1].ahead is not None)
+
+
+async def test_a_block_that_was_guessed_right_is_there_before_it_is_asked_for():
+    drafter = ScriptedDrafter()
+    async with server(drafter) as running, side(running.address) as verifier:
+        verifier.open()
+        verifier.ask(ahead=4)
+        block = (await verifier.reply()).block.tokens
+        for _ in range(3):
+            await pushed(verifier)
+            guess, ahead = outcome(verifier.texts[1], block)
+            # With the gate shut nothing can be drafted any more.
+            drafter.gate.clear()
+            verifier.ask(committed=guess, ahead=4)
+            reply = await verifier.reply()
+            drafter.gate.set()
+            assert (reply.block.tokens, reply.ahead) == (ahead, True)
+            block = ahead
+        await pushed(verifier)
+        assert (verifier.remote.ahead["used"], verifier.remote.ahead["wasted"]) == (12, 0)
+        assert not verifier.remote.dropped
+
+
+async def test_a_block_that_was_guessed_wrong_is_wasted_and_counted():
+    async with server(ScriptedDrafter()) as running, side(running.address) as verifier:
+        verifier.open()
+        verifier.ask(ahead=4)
+        block = (await verifier.reply()).block.tokens
+        await pushed(verifier)
+        verifier.ask(committed=(*block[:2], 999), ahead=4)
+        reply = await verifier.reply()
+        assert (reply.block.tokens, reply.ahead) == (expected(verifier.texts[1], 4), False)
+        assert verifier.remote.ahead == {"wasted": 4}
+        await pushed(verifier)
+        verifier.remote.close(1, "over")
+        await until(lambda: verifier.remote.ahead == {"wasted": 8})
+
+
+async def test_a_ticket_that_overtakes_its_block_is_answered_by_it_once():
+    drafter = ScriptedDrafter()
+    async with server(drafter) as running, side(running.address) as verifier:
+        verifier.open()
+        verifier.ask(ahead=4)
+        block = (await verifier.reply()).block.tokens
+        await pushed(verifier)
+        guess, ahead = outcome(verifier.texts[1], block)
+        # As if it were still on its way.
+        held, verifier.remote._sequences[1].ahead = verifier.remote._sequences[1].ahead, None
+        verifier.ask(committed=guess, ahead=4)
+        reply = await verifier.reply()
+        # The drafter knows it still, and does not draft it again.
+        assert reply.block.tokens == held.content.tokens == ahead
+        assert sum(len(job.committed) > 0 and not job.guess for call in drafter.calls for job in call) == 0
+
+
+async def test_a_shorter_ticket_takes_the_beginning_of_the_block():
+    async with server(ScriptedDrafter()) as running, side(running.address) as verifier:
+        verifier.open()
+        verifier.ask(ahead=4)
+        block = (await verifier.reply()).block.tokens
+        await pushed(verifier)
+        guess, ahead = outcome(verifier.texts[1], block)
+        verifier.ask(committed=guess, length=1)
+        assert (await verifier.reply()).block.tokens == ahead[:1]
+        assert verifier.remote.ahead == {"used": 1, "wasted": 3}
+
+
+async def test_nothing_is_drafted_ahead_without_a_grant_or_where_drafts_have_noise_of_their_round():
+    drafter = ScriptedDrafter()
+    async with server(drafter) as running, side(running.address) as verifier:
+        verifier.open(1)
+        verifier.ask(1)
+        await verifier.reply()
+        verifier.texts[2] = [5]
+        verifier.remote.open(spec(2, (5,), law=REJECTION, entries=4))
+        verifier.ask(2, ahead=4)
+        await verifier.reply()
+        verifier.ask(1, committed=(7,))
+        await verifier.reply()
+        assert all(not job.guess for call in drafter.calls for job in call)
+
+
+def as_guessed(plan, opened):
+    text = [*opened.prompt_ids, *plan.committed_ids]
+    return PrefixHash([*text, 1, 2, 9]).digest()
+
+
+@pytest.mark.parametrize(
+    ("granted", "change", "words"),
+    [
+        (0, {}, "ahead"),
+        (4, {"epoch": 9}, "ahead"),
+        (4, {"incarnation": 9}, "ahead"),
+        (4, {"plan_id": 77}, "ahead"),
+        (1, {}, "invalid"),
+        (4, {"ids": [1, 10**6]}, "invalid"),
+    ],
+    ids=["no grant", "epoch", "incarnation", "plan", "longer than granted", "beyond the vocabulary"],
+)
+async def test_a_pushed_block_that_was_not_granted_is_dropped(granted, change, words):
+    def answer(plan, opened):
+        ahead = good(plan, **({"prefix_hash": as_guessed(plan, opened), "ahead": True} | change))
+        return [good(plan), ahead]
+
+    async with misbehaving(answer) as address, side(address) as verifier:
+        verifier.open()
+        verifier.ask(ahead=granted)
+        assert (await verifier.reply()).block.tokens == (1, 2)
+        await until(lambda: verifier.remote.dropped[words])
+        verifier.ask(committed=(1, 2, 9))
+        assert not (await verifier.reply()).ahead
+
+
+async def test_a_pushed_block_of_another_prefix_answers_nothing():
+    def answer(plan, opened):
+        return [good(plan), good(plan, prefix_hash=b"0" * 16, ids=[7, 7], ahead=True)]
+
+    async with misbehaving(answer) as address, side(address) as verifier:
+        verifier.open()
+        for committed in ((), (1, 2, 9), (1, 2, 9)):
+            verifier.ask(committed=committed, ahead=4)
+            reply = await verifier.reply()
+            assert (reply.block.tokens, reply.ahead) == ((1, 2), False)
