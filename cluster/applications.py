@@ -35,7 +35,7 @@ def serving(config: ClusterConfig) -> serve.Application:
     """Gateway and verifiers."""
     verifier: Any = VerifierDeployment
     verifiers = verifier.options(
-        num_replicas=config.verifier.replicas,
+        **config.verifier.scale(),
         health_check_period_s=_HEALTH_S,
         # The engine shares the interpreter with the health check.
         health_check_timeout_s=30.0,

@@ -110,7 +110,8 @@ class Gateway(_Section):
 
 
 class Verifier(_Section):
-    """The fields of VerifierSpec, replicas and placement. block_length is the most drafts of a round,
+    """The fields of VerifierSpec, replicas and placement. max_replicas: how many Serve may add to while each
+    has more requests than max_active; unset: none. block_length is the most drafts of a round,
     block_length_min the least under planner goodput, which by itself drafts as many as pay.
     """
 
@@ -131,7 +132,23 @@ class Verifier(_Section):
     draft_patience_s: float = Field(default=30.0, gt=0)
     proposal_entries: int = Field(default=16, ge=1, le=256)
     replicas: Count = 1
+    max_replicas: Count | None = None
     placement: Placement = Placement(num_gpus=1.0, label_selector={ACCELERATOR_LABEL: "H100"})
+
+    def scale(self) -> dict[str, Any]:
+        """For a Serve deployment's options."""
+        if self.max_replicas is None:
+            return {"num_replicas": self.replicas}
+        bounds = {"min_replicas": self.replicas, "max_replicas": self.max_replicas}
+        return {"autoscaling_config": {**bounds, "target_ongoing_requests": self.max_active}}
+
+    @model_validator(mode="after")
+    def _replicas_are_ordered(self) -> Self:
+        if self.max_replicas is not None and self.max_replicas < self.replicas:
+            raise ValueError(
+                f"max_replicas must be at least replicas = {self.replicas}, got {self.max_replicas}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _blocks_fit(self) -> Self:

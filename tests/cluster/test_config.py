@@ -101,6 +101,13 @@ def test_plain_text_leaves_the_machine_only_by_a_word():
     assert ClusterConfig().drafter_spec().host == ""
 
 
+def test_verifiers_follow_the_load_between_two_bounds():
+    assert ClusterConfig().verifier.scale() == {"num_replicas": 1}
+    assert load_config(None, ["verifier.max_replicas=3"]).verifier.scale() == {
+        "autoscaling_config": {"min_replicas": 1, "max_replicas": 3, "target_ongoing_requests": 16}
+    }
+
+
 def test_the_drafting_mode_reaches_the_verifier():
     assert load_config(None, ["drafter.mode=local"]).verifier_spec().drafting is DraftingMode.LOCAL
     assert not load_config(None, ["drafter.mode=local"]).drafts_remotely
@@ -135,6 +142,10 @@ def test_a_request_must_fit_the_cache():
         ("laws.default=truth", "laws: 'truth' is no strict law; strict laws: none, coupled"),
         ("laws.allowed=[coupled, truncation:min_p]", "laws: 'truncation:min_p' is no strict law"),
         ("laws.lossy=[coupled]", "laws: 'coupled' is no lossy law; lossy laws: truncation:min_p"),
+        (
+            "verifier={replicas: 2, max_replicas: 1}",
+            "max_replicas must be at least replicas = 2",
+        ),
         ("verifier.proposal_entries=0", "verifier.proposal_entries: "),
         ("verifier.draft_patience_s=0", "verifier.draft_patience_s: "),
         ("laws.allowed=[none]", "laws: the default law 'coupled' is not among the allowed laws"),
