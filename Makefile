@@ -23,7 +23,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --quiet --constraint constraints.txt
 SAY := printf '==> %s\n'
 
-.PHONY: help setup demo test lint bench equality distribution verify protos clean
+.PHONY: help setup demo test lint bench equality distribution verify protos chart clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ verify: equality distribution ## every long check that `make test` leaves out
 
 protos: setup ## regenerate the stubs from protos/truedraft/v1/*.proto
 	@$(BIN)/python protos/generate.py
+
+chart: setup ## make the chart's schema, README and rendered examples anew
+	@$(BIN)/python -m helm.generate
 
 clean: ## remove caches and build outputs (not .venv)
 	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
