@@ -56,7 +56,7 @@ def load_target(spec: VerifierSpec) -> LoadedTarget:
     model = load_model(checkpoint, spec.dtype, spec.device)
     stop_ids = end_of_sequence_ids(model, tokenizer)
     # Before the target packs the weights away.
-    target = TargetModel(model, weights_hash(model), spec.threads)
+    target = TargetModel(model, weights_hash(model), spec.threads, spec.kv_tokens)
     invariant = rows_are_invariant(target)
     log.info("%s: rows are %s invariant", spec.model, "bitwise" if invariant else "not bitwise")
     numerics = target.numerics(invariant)

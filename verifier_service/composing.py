@@ -6,10 +6,12 @@ from collections.abc import Iterable
 
 from cluster.scheduling import Planner
 from cluster.speculation.catalogue import LAWS
-from verifier_service.attention import TILE
 from verifier_service.measurements import Measurements
 from verifier_service.sequence import Phase, Sequence
 from verifier_service.target import Rows
+
+# Rows of a prompt that take part in a step at least, if one can.
+LEAST_CHUNK = 64
 
 
 class _BlockFrontier:
@@ -32,7 +34,7 @@ def compose(
 ) -> list[tuple[Sequence, Rows]]:
     """Blocks first, cut to what the planner admits, then prompts in what is left of `step_rows`.
 
-    Every ready sequence has its row, and the first prompt a tile, however small a step may be.
+    Every ready sequence has its row, and the first prompt a chunk, however small a step may be.
     """
     active = list(active)
     ready = [sequence for sequence in active if sequence.phase is Phase.READY]
@@ -48,9 +50,7 @@ def compose(
     for sequence in active:
         if sequence.phase is Phase.PREFILL and budget > 0:
             start = sequence.cache.length if sequence.cache is not None else 0
-            end = min(sequence.prompt, start + max(budget, TILE))
-            if end < sequence.prompt:
-                end -= end % TILE
+            end = min(sequence.prompt, start + max(budget, LEAST_CHUNK))
             rows = _rows(sequence, sequence.tokens[start:end], start, int(end == sequence.prompt))
             batch.append((sequence, rows))
             budget -= end - start
@@ -84,4 +84,4 @@ def _admit(ready: list[Sequence], planner: Planner, rows: int, measurements: Mea
 
 def _rows(sequence: Sequence, tokens: list[int], start: int, wanted: int) -> Rows:
     assert sequence.cache is not None
-    return Rows(sequence.cache, tokens, start, sequence.prompt, wanted)
+    return Rows(sequence.cache, tokens, start, wanted)

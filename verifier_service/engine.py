@@ -33,7 +33,7 @@ from verifier_service.audit.auditor import Auditor
 from verifier_service.audit.replay import Replay
 from verifier_service.composing import compose
 from verifier_service.drafting.port import DraftingPort, DraftReply
-from verifier_service.kv_cache import SequenceCache
+from verifier_service.kernels.attention import PAGE
 from verifier_service.limits import Limits, Load
 from verifier_service.measurements import Measurements
 from verifier_service.replaying import Replaying
@@ -232,12 +232,13 @@ class Engine:
 
     def _kv_needed(self, sequence: Sequence) -> int:
         # A round's rejected rows never lie beyond the tokens that the request may still emit.
-        return sequence.prompt + sequence.request.max_tokens
+        tokens = sequence.prompt + sequence.request.max_tokens
+        return -(-tokens // PAGE) * PAGE
 
     def _admit(self, sequence: Sequence) -> None:
         kv_tokens = self._kv_needed(sequence)
         self._kv_reserved += kv_tokens
-        sequence.cache = SequenceCache(kv_tokens)
+        sequence.cache = self._target.pool.open()
         self._active[sequence.number] = sequence
         sequence.trace.admitted()
         sequence.trace.prefill_began()
@@ -386,6 +387,8 @@ class Engine:
     def _release(self, sequence: Sequence, reason: str) -> None:
         if self._active.pop(sequence.number, None) is not None:
             self._kv_reserved -= self._kv_needed(sequence)
+            if sequence.cache is not None:
+                sequence.cache.release()
             sequence.cache = None
             self._rounds.close(sequence, reason)
         if self._replaying is not None:

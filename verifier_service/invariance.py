@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from verifier_service.attention import TILE
 from verifier_service.kv_cache import SequenceCache
 from verifier_service.target import Rows, TargetModel
 
+_PROMPT = 64
 _BLOCKS = (2, 5, 9, 17)
 # Rows of a step: kernels choose their ways by the number, and cut work up among threads by it.
 _COUNTS = (*range(2, 21), 31, 32, 33, 48, 64, 100, 145, 257, 384, 512)
@@ -17,39 +17,39 @@ _COUNTS = (*range(2, 21), 31, 32, 33, 48, 64, 100, 145, 257, 384, 512)
 def rows_are_invariant(target: TargetModel) -> bool:
     """Decodes fixed tokens row by row, and again in blocks, in chunks and beside another sequence."""
     steps = max(_BLOCKS)
-    length = min(TILE + TILE // 2, target.context - steps)
+    length = min(_PROMPT + _PROMPT // 2, target.context - steps)
     prompt = [(7 * i * i + 3) % target.vocab_size for i in range(length)]
     drafts = [(11 * i + 5) % target.vocab_size for i in range(steps)]
 
-    cache = SequenceCache(length + steps)
-    [first] = target.forward([Rows(cache, prompt, 0, length, 1)])
-    single = torch.cat([_decode(target, cache, drafts[i : i + 1], length, length + i) for i in range(steps)])
-    in_blocks = [torch.equal(_decode(target, cache, drafts[:n], length, length), single[:n]) for n in _BLOCKS]
+    cache, chunked = target.pool.open(), target.pool.open()
+    [first] = target.forward([Rows(cache, prompt, 0, 1)])
+    single = torch.cat([_decode(target, cache, drafts[i : i + 1], length + i) for i in range(steps)])
+    in_blocks = [torch.equal(_decode(target, cache, drafts[:n], length), single[:n]) for n in _BLOCKS]
 
     # The same prompt in two chunks, the second beside another sequence's decoding.
-    chunked = SequenceCache(length + steps)
-    cut = min(TILE, length - 1)
-    target.forward([Rows(chunked, prompt[:cut], 0, length, 0)])
-    beside, again = target.forward(
-        [Rows(cache, drafts[:5], length, length, 5), Rows(chunked, prompt[cut:], cut, length, 1)]
-    )
-    after = _decode(target, chunked, drafts[:9], length, length)
+    cut = min(_PROMPT, length - 1)
+    target.forward([Rows(chunked, prompt[:cut], 0, 0)])
+    beside, again = target.forward([Rows(cache, drafts[:5], length, 5), Rows(chunked, prompt[cut:], cut, 1)])
+    after = _decode(target, chunked, drafts[:9], length)
     pairs = ((again, first), (beside, single[:5]), (after, single[:9]))
-    return (
+    every = (
         all(in_blocks)
         and all(torch.equal(left, right) for left, right in pairs)
         and all(_is_one_row(target, cache, drafts[0], length, single[0], count) for count in _COUNTS)
     )
+    cache.release()
+    chunked.release()
+    return every
 
 
 def _is_one_row(
     target: TargetModel, cache: SequenceCache, token: int, length: int, expected: Tensor, count: int
 ) -> bool:
     """Whether a row that comes `count` times in one step is each time what it is alone."""
-    logits = target.forward([Rows(cache, [token], length, length, 1)] * count)
+    logits = target.forward([Rows(cache, [token], length, 1)] * count)
     return all(torch.equal(row[0], expected) for row in logits)
 
 
-def _decode(target: TargetModel, cache: SequenceCache, tokens: list[int], prompt: int, start: int) -> Tensor:
-    [logits] = target.forward([Rows(cache, tokens, start, prompt, len(tokens))])
+def _decode(target: TargetModel, cache: SequenceCache, tokens: list[int], start: int) -> Tensor:
+    [logits] = target.forward([Rows(cache, tokens, start, len(tokens))])
     return logits

@@ -1,48 +1,79 @@
-"""The keys and values of one sequence."""
+"""Keys and values of all sequences, in pages."""
 
 from __future__ import annotations
 
+import numpy as np
+import torch
 from torch import Tensor
 
-# Attention reads keys in multiples of it, the surplus masked.
-_STEP = 64
+from verifier_service.kernels.attention import PAGE
+from verifier_service.kernels.tile import LANES
 
 
-def padded(length: int) -> int:
-    """How many keys are read for a prefix of `length` tokens."""
-    return -(-length // _STEP) * _STEP
+class OutOfPagesError(RuntimeError):
+    """The pool holds no further token."""
+
+
+class KVPool:
+    """Room for `tokens` tokens of every layer. dim: of a head, the model's filled up to a multiple of LANES.
+
+    keys: [layers, pages, kv_heads, dim, PAGE]; values: [layers, pages, kv_heads, PAGE, dim]. Free pages
+    hold zeros: what lies beyond a sequence's tokens still enters products.
+    """
+
+    def __init__(
+        self, layers: int, kv_heads: int, dim: int, tokens: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self.pages = -(-tokens // PAGE)
+        self.dim = -(-dim // LANES) * LANES
+        self.keys = _zeros((layers, self.pages, kv_heads, self.dim, PAGE), dtype, device)
+        self.values = _zeros((layers, self.pages, kv_heads, PAGE, self.dim), dtype, device)
+        self._free = list(reversed(range(self.pages)))
+
+    @property
+    def free(self) -> int:
+        """Pages that are free."""
+        return len(self._free)
+
+    def open(self) -> SequenceCache:
+        return SequenceCache(self)
+
+    def take(self, count: int) -> list[int]:
+        """Numbers of `count` pages. Raises OutOfPagesError."""
+        if count > len(self._free):
+            total = self.pages * PAGE
+            raise OutOfPagesError(f"a cache of {total} tokens has no room for {count * PAGE} more")
+        return [self._free.pop() for _ in range(count)]
+
+    def give_back(self, pages: list[int]) -> None:
+        self.keys[:, pages] = 0
+        self.values[:, pages] = 0
+        self._free.extend(pages)
 
 
 class SequenceCache:
-    """Room for `capacity` tokens, allocated per layer when the layer first writes.
+    """The pages of one sequence. length: how many tokens are valid; rolling back is setting it to less."""
 
-    `length` is how many tokens are valid; rolling back is setting it to less.
-    """
-
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
+    def __init__(self, pool: KVPool) -> None:
+        self._pool = pool
+        self.pages: list[int] = []
         self.length = 0
-        self._layers: dict[int, tuple[Tensor, Tensor]] = {}
 
-    def write(self, layer: int, start: int, key: Tensor, value: Tensor) -> None:
-        """Puts rows at positions start..; key, value: [rows, kv_heads, head_dim].
+    def reserve(self, tokens: int) -> None:
+        """Takes what pages the first `tokens` tokens lack. Raises OutOfPagesError, and takes none then."""
+        missing = -(-tokens // PAGE) - len(self.pages)
+        if missing > 0:
+            self.pages += self._pool.take(missing)
 
-        Raises ValueError beyond the capacity.
-        """
-        end = start + key.shape[0]
-        if end > self.capacity:
-            raise ValueError(f"a cache of {self.capacity} tokens has no room for {end}")
-        if layer not in self._layers:
-            self._layers[layer] = (self._room(key), self._room(value))
-        keys, values = self._layers[layer]
-        keys[start:end] = key
-        values[start:end] = value
+    def release(self) -> None:
+        """Gives all pages back."""
+        if self.pages:
+            self._pool.give_back(self.pages)
+        self.pages, self.length = [], 0
 
-    def read(self, layer: int, count: int) -> tuple[Tensor, Tensor]:
-        """The first `count` keys and values: views [kv_heads, count, head_dim]; count: `padded`."""
-        keys, values = self._layers[layer]
-        return keys[:count].transpose(0, 1), values[:count].transpose(0, 1)
 
-    def _room(self, like: Tensor) -> Tensor:
-        # Zeros: what is masked still enters a product, and there a NaN would survive.
-        return like.new_zeros(padded(self.capacity), *like.shape[1:])
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    if device.type == "cpu" and dtype == torch.float32:
+        # Unlike torch's, numpy's zeros take no memory before they are written to.
+        return torch.from_numpy(np.zeros(shape, np.float32))
+    return torch.zeros(shape, dtype=dtype, device=device)

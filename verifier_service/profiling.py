@@ -12,7 +12,6 @@ from cluster.speculation.law import COUPLED
 from cluster.speculation.messages import DraftBlock
 from cluster.speculation.noise import Noise
 from cluster.speculation.sampling import Sampling, target_probs
-from verifier_service.kv_cache import SequenceCache
 from verifier_service.target import Rows, TargetModel
 from verifier_service.verification import verify_together
 
@@ -39,7 +38,7 @@ def _step(target: TargetModel, count: int, context: int) -> float:
     """Seconds of a step of `count` rows, in blocks as they come in batches."""
     sizes = [min(_BLOCK, count - start) for start in range(0, count, _BLOCK)]
     # The values of the keys do not matter, nor those of the tokens.
-    batch = [Rows(SequenceCache(context + n), [1] * n, context, context, n) for n in sizes]
+    batch = [Rows(target.pool.open(), [1] * n, context, n) for n in sizes]
     blocks = [DraftBlock((1,) * (n - 1), (1.0,) * (n - 1)) for n in sizes]
     best = float("inf")
     for _ in range(1 + _REPETITIONS):
@@ -49,6 +48,8 @@ def _step(target: TargetModel, count: int, context: int) -> float:
         noises = [Noise(0, context + index) for index in range(len(sizes))]
         verify_together(list(zip([COUPLED] * len(sizes), probs, blocks, noises, strict=True)))
         best = min(best, time.perf_counter() - began)
+    for rows in batch:
+        rows.cache.release()
     return best
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numba
 import torch
+from llvmlite import binding
+from numba.core import config
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -15,78 +17,93 @@ from cluster.speculation.provenance import Numerics
 from verifier_service import attention, packing
 from verifier_service.attention import Batch, Segment
 from verifier_service.decoder import Decoder, can_decode
-from verifier_service.kv_cache import SequenceCache
+from verifier_service.kv_cache import KVPool, SequenceCache
 
 log = logging.getLogger(__name__)
 
 _LAYER_TYPES = {"full_attention", "sliding_attention"}
 _MOVING_ROPE = {"longrope", "dynamic"}
-# Rows on which the lean decoder is compared with transformers.
-_PROBE_ROWS = 8
+# Rows on which our own decoder is compared with transformers.
+_PROBE_ROWS = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of one sequence to compute: `tokens` at positions start.., of a prompt of `prompt` tokens.
-
-    wanted: how many of the last rows need logits.
-    """
+    """Rows of one sequence to compute: `tokens` at positions start.. ; the last `wanted` need logits."""
 
     cache: SequenceCache
     tokens: Sequence[int]
     start: int
-    prompt: int
     wanted: int
 
 
 class TargetModel:
-    """A transformers causal LM behind the ragged attention, its linears packed on a CPU.
+    """A transformers causal LM over paged keys and values, on a CPU through our own kernels.
 
-    model: loaded, in evaluation mode; threads: CPU threads, 0 for all cores. The model is changed in
-    place. Raises ValueError for a model that cannot run so: at once, or at its first forward for
-    attention with a feature that is not implemented.
+    model: loaded, in evaluation mode; it is changed in place. threads: CPU threads, 0 for all cores;
+    kv_tokens: tokens of cache, at least the model's context. Raises ValueError for a model that cannot run
+    so: at once, or at its first forward for attention with a feature that is not implemented.
     """
 
-    def __init__(self, model: PreTrainedModel, weights_hash: str, threads: int = 0) -> None:
+    def __init__(
+        self, model: PreTrainedModel, weights_hash: str, threads: int = 0, kv_tokens: int = 65536
+    ) -> None:
         _refuse_unsupported(model)
-        torch.set_num_threads(threads or os.cpu_count() or 1)
+        most: int = config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
+        self._threads = min(threads or most, most)
+        torch.set_num_threads(self._threads)
         self._model = model
-        self._device = model.device
+        self._device, self._dtype = model.device, model.dtype
         self._weights_hash = weights_hash
-        attention.register()
-        model.set_attn_implementation(attention.NAME)
-        self._packed = self._device.type == "cpu" and model.dtype == torch.float32
-        if self._packed:
-            packing.pack(model)
-        self._decoder = self._lean_decoder() if self._packed else None
         text = model.config.get_text_config()
         self.vocab_size: int = text.vocab_size
         self.context: int = text.max_position_embeddings
+        self.pool = _pool(model, max(kv_tokens, self.context))
+        self._ours = self._device.type == "cpu" and model.dtype == torch.float32
+        self._decoder = self._own_decoder() if self._ours else None
+        if self._decoder is None:
+            attention.register()
+            model.set_attn_implementation(attention.NAME)
+            if self._ours:
+                packing.pack(model)
+        else:
+            # Its weights were taken over.
+            model.model.layers = None
 
     @torch.inference_mode()
     def forward(self, batch: Sequence[Rows]) -> list[Tensor]:
         """Logits of the wanted rows: float32 [wanted, V] for each sequence, in order.
 
-        Writes the keys and values of all rows; the caller sets the caches' lengths.
+        Writes the keys and values of all rows; the caller sets the caches' lengths. Raises OutOfPagesError.
         """
+        numba.set_num_threads(self._threads)
         tokens: list[int] = []
-        positions: list[int] = []
         segments: list[Segment] = []
         keep: list[int] = []
         for rows in batch:
             count = len(rows.tokens)
-            # The prompt's last row decides a token, so it is computed like every deciding row.
-            segments.append(Segment(rows.cache, len(tokens), count, rows.start, rows.prompt - 1))
+            segments.append(Segment(rows.cache, len(tokens), count, rows.start))
             keep.extend(range(len(tokens) + count - rows.wanted, len(tokens) + count))
             tokens.extend(rows.tokens)
-            positions.extend(range(rows.start, rows.start + count))
         run = self._decoder.forward if self._decoder is not None else self._through_transformers
-        ids, places, wanted = (
-            torch.tensor(values, dtype=torch.long, device=self._device)
-            for values in (tokens, positions, keep)
+        places = Batch(segments, self.pool)
+        ids, positions, wanted = (
+            torch.as_tensor(values, dtype=torch.long, device=self._device)
+            for values in (tokens, places.positions, keep)
         )
-        logits = run(ids, places, Batch(segments, self._device), wanted)
+        logits = run(ids, positions, places, wanted)
         return list(logits.split([rows.wanted for rows in batch]))
+
+    def score(self, texts: Sequence[Sequence[int]], wanted: int) -> list[Tensor]:
+        """Logits of the last `wanted` positions of whole texts: float32 [wanted, V] each; nothing is kept."""
+        caches = [self.pool.open() for _ in texts]
+        try:
+            return self.forward(
+                [Rows(cache, text, 0, wanted) for cache, text in zip(caches, texts, strict=True)]
+            )
+        finally:
+            for cache in caches:
+                cache.release()
 
     def _through_transformers(self, tokens: Tensor, positions: Tensor, batch: Batch, keep: Tensor) -> Tensor:
         output = self._model(
@@ -100,45 +117,47 @@ class TargetModel:
         return logits
 
     @torch.inference_mode()
-    def _lean_decoder(self) -> Decoder | None:
+    def _own_decoder(self) -> Decoder | None:
         """A decoder that gives this model's logits, if there is one."""
         if not can_decode(self._model):
             return None
-        decoder = Decoder(self._model)
-        positions = torch.arange(_PROBE_ROWS)
-        probe = (37 * positions * positions + 11) % self._model.config.get_text_config().vocab_size
-        expected, got = (
-            run(
-                probe,
-                positions,
-                Batch([Segment(SequenceCache(_PROBE_ROWS), 0, _PROBE_ROWS, 0, 4)], self._device),
-                positions,
-            )
-            for run in (self._through_transformers, decoder.forward)
-        )
+        positions = torch.arange(min(_PROBE_ROWS, self.context))
+        probe = (37 * positions * positions + 11) % self.vocab_size
+        expected = self._model(probe[None]).logits[0]
+        decoder = Decoder(self._model, self.pool)
+        cache = self.pool.open()
+        segments = [Segment(cache, 0, len(probe), 0)]
+        got = decoder.forward(probe, positions, Batch(segments, self.pool), positions)
+        cache.release()
         if torch.allclose(got, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max())):
             return decoder
         log.warning(
-            "the lean decoder differs from transformers on this %s model", self._model.config.model_type
+            "our own kernels differ from transformers on this %s model", self._model.config.model_type
         )
         return None
 
     def numerics(self, row_invariant: bool) -> Numerics:
         """What bitwise equality of this model's tokens is relative to."""
-        kernels = "+".join(
-            (
-                "onednn-packed" if self._packed else "stock",
-                "sdpa-tiles",
-                "lean" if self._decoder is not None else "transformers",
-            )
-        )
+        if self._ours:
+            layers = "own" if self._decoder is not None else "transformers"
+            kernels = f"numba-{numba.__version__}/{binding.get_host_cpu_name()}/{layers}-layers"
+        else:
+            kernels = f"torch-{torch.__version__}/{self._device.type}/sdpa"
         return Numerics(
             weights_hash=self._weights_hash,
-            dtype=str(self._model.dtype).removeprefix("torch."),
-            kernels=f"torch-{torch.__version__}/{self._device.type}/{kernels}",
-            threads=torch.get_num_threads(),
+            dtype=str(self._dtype).removeprefix("torch."),
+            kernels=kernels,
+            threads=self._threads,
             row_invariant=row_invariant,
         )
+
+
+def _pool(model: PreTrainedModel, tokens: int) -> KVPool:
+    config = model.config.get_text_config()
+    heads: int = config.num_attention_heads
+    kv_heads: int = getattr(config, "num_key_value_heads", None) or heads
+    dim: int = getattr(config, "head_dim", None) or config.hidden_size // heads
+    return KVPool(config.num_hidden_layers, kv_heads, dim, tokens, model.dtype, model.device)
 
 
 def _rope_types(value: object) -> set[str]:

@@ -19,11 +19,9 @@ from cluster.speculation.sampling import (
     surprise,
     target_probs,
 )
-from verifier_service.attention import TILE
-from verifier_service.kv_cache import SequenceCache
 from verifier_service.target import Rows, TargetModel
 
-_BLOCK = 9
+_PROMPT, _BLOCK = 64, 9
 # Tokens beyond an edge of truncation that are looked at, unless more are within reach of it.
 _NEAREST = 15
 
@@ -31,15 +29,14 @@ _NEAREST = 15
 def logit_discrepancy(target: TargetModel) -> float:
     """The largest difference seen between a row's logits alone and in a block, over a few rows of fixed
     tokens. A sampled maximum and no bound: other rows, or other batches, may differ by more."""
-    length = min(TILE, target.context - _BLOCK)
+    length = min(_PROMPT, target.context - _BLOCK)
     prompt = [(7 * i * i + 3) % target.vocab_size for i in range(length)]
     drafts = [(11 * i + 5) % target.vocab_size for i in range(_BLOCK)]
-    cache = SequenceCache(length + _BLOCK)
-    target.forward([Rows(cache, prompt, 0, length, 0)])
-    alone = [
-        target.forward([Rows(cache, [token], length + i, length, 1)])[0] for i, token in enumerate(drafts)
-    ]
-    [block] = target.forward([Rows(cache, drafts, length, length, _BLOCK)])
+    cache = target.pool.open()
+    target.forward([Rows(cache, prompt, 0, 0)])
+    alone = [target.forward([Rows(cache, [token], length + i, 1)])[0] for i, token in enumerate(drafts)]
+    [block] = target.forward([Rows(cache, drafts, length, _BLOCK)])
+    cache.release()
     return float((torch.cat(alone) - block).abs().max())
 
 

@@ -112,9 +112,9 @@ class _Sequence:
     def rows(self) -> Rows:
         """What the target has not seen yet."""
         if not self.tokens:
-            return Rows(self.cache, self.prompt, 0, len(self.prompt), 1)
+            return Rows(self.cache, self.prompt, 0, 1)
         place = len(self.prompt) + len(self.tokens) - 1
-        return Rows(self.cache, self.tokens[-1:], place, len(self.prompt), 1)
+        return Rows(self.cache, self.tokens[-1:], place, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,19 +141,20 @@ def answer(
     sequences = []
     for seed, task in enumerate(asked):
         prompt = prompting.encode_chat([("user", task.prompt)])
-        sequences.append(_Sequence(prompt, seed, SequenceCache(len(prompt) + tokens)))
+        sequences.append(_Sequence(prompt, seed, loaded.model.pool.open()))
     for _ in range(tokens):
         live = [each for each in sequences if not each.ended]
         if not live:
             break
-        logits = loaded.model.forward(
-            [each.rows for each in live] + [window([*each.prompt, *each.tokens]) for each in live]
-        )
-        p = target_probs(torch.cat(logits[: len(live)]), Sampling())
-        q = target_probs(torch.cat(logits[len(live) :]), Sampling(temperature=SHORT_SIGHTED.temperature))
+        p = target_probs(torch.cat(loaded.model.forward([each.rows for each in live])), Sampling())
+        seen = [window([*each.prompt, *each.tokens]) for each in live]
+        drafts = torch.cat(loaded.model.score(seen, 1))
+        q = target_probs(drafts, Sampling(temperature=SHORT_SIGHTED.temperature))
         for each, p_row, q_row in zip(live, p, q, strict=True):
             _extend(each, contestant, p_row, q_row)
             each.ended = each.tokens[-1] in loaded.stop_ids
+    for each in sequences:
+        each.cache.release()
     return [_judged(contestant, task, each, loaded) for task, each in zip(asked, sequences, strict=True)]
 
 

@@ -19,7 +19,6 @@ from cluster.speculation.noise import DraftField, Noise, Purpose, derive_key
 from cluster.speculation.proposal import SparseRow, pack, truncate
 from cluster.speculation.race import GumbelField
 from cluster.speculation.sampling import Sampling, target_probs
-from verifier_service.kv_cache import SequenceCache
 from verifier_service.target import Rows, TargetModel
 from verifier_service.verification import verify
 from verifier_service.verification.kernel import draw
@@ -69,14 +68,14 @@ class Known:
 def look(target: TargetModel, prompt: Prefix, draws: int) -> Known:
     """Runs the target after every first token that is expected often enough to be told apart or that a
     truncated proposal can hold."""
-    cache = SequenceCache(len(prompt) + 1)
-    [root] = target.forward([Rows(cache, prompt, 0, len(prompt), 1)])
+    cache = target.pool.open()
+    [root] = target.forward([Rows(cache, prompt, 0, 1)])
     logits: dict[Prefix, Tensor] = {(): root[0]}
     probs = torch.softmax(root[0].double(), dim=-1)
     often = (probs * draws >= LEAST_EXPECTED).nonzero()[:, 0].tolist()
     for token in sorted({*often, *truncate(probs).ids}):
         # The prompt's keys stay; every token is written to the same place after them.
-        [row] = target.forward([Rows(cache, [token], len(prompt), len(prompt), 1)])
+        [row] = target.forward([Rows(cache, [token], len(prompt), 1)])
         logits[token,] = row[0]
     return Known(prompt, logits)
 

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from cluster.speculation.sampling import Sampling, target_probs
-from verifier_service.kv_cache import SequenceCache
-from verifier_service.target import Rows, TargetModel
+from verifier_service.target import TargetModel
 
 # Tokens that the short-sighted drafter sees: enough for grammar, too few for the task.
 SIGHT = 8
@@ -31,10 +30,9 @@ FLAT = Drafting("at temperature 1.5", 0, 1.5)
 DRAFTINGS = (SHORT_SIGHTED, FLAT)
 
 
-def window(tokens: Sequence[int], sight: int = SIGHT) -> Rows:
-    """The row after `tokens` for a reader who sees only the last of them."""
-    seen = list(tokens[-sight:])
-    return Rows(SequenceCache(len(seen)), seen, 0, len(seen), 1)
+def window(tokens: Sequence[int], sight: int = SIGHT) -> list[int]:
+    """What a reader who sees only the last of `tokens` sees."""
+    return list(tokens[-sight:])
 
 
 def proposals(target: TargetModel, drafting: Drafting, tokens: Sequence[int], logits: Tensor) -> Tensor:
@@ -47,6 +45,6 @@ def proposals(target: TargetModel, drafting: Drafting, tokens: Sequence[int], lo
         ends = [tokens[: first + k + 1] for k in range(logits.shape[0])]
         rows = []
         for start in range(0, len(ends), _BATCH):
-            rows += target.forward([window(end, drafting.sight) for end in ends[start : start + _BATCH]])
+            rows += target.score([window(end, drafting.sight) for end in ends[start : start + _BATCH]], 1)
         logits = torch.cat(rows)
     return target_probs(logits, Sampling(temperature=drafting.temperature))

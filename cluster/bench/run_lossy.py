@@ -21,9 +21,7 @@ from cluster.checkpoints import DEFAULT_REFERENCE
 from cluster.gateway.prompting import TokenizerPrompting
 from cluster.speculation.sampling import Sampling, target_probs
 from verifier_service.build import LoadedTarget, load_target
-from verifier_service.kv_cache import SequenceCache
 from verifier_service.spec import VerifierSpec
-from verifier_service.target import Rows
 
 
 def run_lossy(
@@ -80,7 +78,7 @@ def text_places(loaded: LoadedTarget, drafting: Drafting, count: int) -> list[lo
     prompting = TokenizerPrompting(loaded.tokenizer, loaded.model.vocab_size, loaded.model.context)
     text = prompting.encode("\n\n".join(VARIED))[: loaded.model.context]
     count = min(count, len(text) - SIGHT)
-    [logits] = loaded.model.forward([Rows(SequenceCache(len(text)), text, 0, len(text), count)])
+    [logits] = loaded.model.score([text], count)
     return lossy.places(target_probs(logits, Sampling()), proposals(loaded.model, drafting, text, logits))
 
 

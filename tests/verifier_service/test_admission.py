@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,7 +12,7 @@ from cluster.speculation.law import BLOCK, COUPLED, REJECTION
 from cluster.speculation.messages import DraftBlock
 from tests.scheduling.test_admission import Peeking
 from verifier_service.composing import compose
-from verifier_service.kv_cache import SequenceCache
+from verifier_service.kv_cache import KVPool
 from verifier_service.measurements import Measurements
 from verifier_service.sequence import Phase, Sequence
 
@@ -29,7 +30,7 @@ def ready(law, block):
     sequence = Sequence.__new__(Sequence)
     sequence.request = SimpleNamespace(law=law)
     sequence.phase, sequence.tokens, sequence.prompt = Phase.READY, [1, 2, 3], 3
-    sequence.cache = SequenceCache(20)
+    sequence.cache = KVPool(1, 1, 16, 20, torch.float32, torch.device("cpu")).open()
     sequence.block = DraftBlock(tuple(token for token, _ in block), tuple(max_q for _, max_q in block))
     sequence.budget = Budget(RESERVED, 1, 3.0, COST)
     return sequence

@@ -6,45 +6,50 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from verifier_service.attention import TILE, Batch, Segment, ragged_attention
-from verifier_service.kv_cache import SequenceCache
+from verifier_service.attention import Batch, Segment, ragged_attention
+from verifier_service.kernels.attention import PAGE
+from verifier_service.kv_cache import KVPool
 
 HEADS, KV_HEADS, DIM = 4, 2, 8
 SCALING = 0.3
+CPU = torch.device("cpu")
 
 
 class Text:
     """Random queries, keys and values of one sequence: [1, heads, n, dim]."""
 
-    def __init__(self, length, seed):
+    def __init__(self, length, seed, pool=None):
         generator = torch.Generator().manual_seed(seed)
         self.query = torch.randn(1, HEADS, length, DIM, generator=generator)
         self.key = torch.randn(1, KV_HEADS, length, DIM, generator=generator)
         self.value = torch.randn(1, KV_HEADS, length, DIM, generator=generator)
         self.length = length
-        self.cache = SequenceCache(length)
+        self.cache = (pool or POOL).open()
+
+
+POOL = KVPool(1, KV_HEADS, DIM, 8192, torch.float32, CPU)
 
 
 def batch(segments):
-    return Batch(segments, torch.device("cpu"))
+    return Batch(segments, POOL)
 
 
 def attend(*parts, window=None, **kwargs):
-    """Attention over (text, first, last, prompt) side by side: [rows, heads, dim] for each."""
+    """Attention over (text, first, last) side by side: [rows, heads, dim] for each."""
     segments, row = [], 0
-    for text, first, last, prompt in parts:
-        segments.append(Segment(text.cache, row, last - first, first, prompt - 1))
+    for text, first, last in parts:
+        segments.append(Segment(text.cache, row, last - first, first))
         row += last - first
     module = SimpleNamespace(layer_idx=0)
     query, key, value = (
-        torch.cat([getattr(text, name)[:, :, first:last] for text, first, last, _ in parts], dim=2)
+        torch.cat([getattr(text, name)[:, :, first:last] for text, first, last in parts], dim=2)
         for name in ("query", "key", "value")
     )
     out, weights = ragged_attention(
         module, query, key, value, None, SCALING, batch(segments), sliding_window=window, **kwargs
     )
     assert weights is None
-    return out[0].split([last - first for _, first, last, _ in parts])
+    return out[0].split([last - first for _, first, last in parts])
 
 
 def dense(text, window=None):
@@ -60,25 +65,23 @@ def dense(text, window=None):
     return (weights @ value).transpose(0, 1).float()
 
 
-@pytest.mark.parametrize("window", [None, 1, 5, TILE, TILE + 7])
-@pytest.mark.parametrize("prompt", [1, 2, TILE, TILE + 1, 2 * TILE + 9])
+@pytest.mark.parametrize("window", [None, 1, 5, PAGE, PAGE + 7])
+@pytest.mark.parametrize("prompt", [1, 2, PAGE, PAGE + 1, 2 * PAGE + 9])
 def test_prompt_and_decoded_rows_attend_to_exactly_their_prefix(prompt, window):
     text = Text(prompt + 20, seed=prompt)
-    [start] = attend((text, 0, prompt, prompt), window=window)
-    [block] = attend((text, prompt, prompt + 20, prompt), window=window)
+    [start] = attend((text, 0, prompt), window=window)
+    [block] = attend((text, prompt, prompt + 20), window=window)
     torch.testing.assert_close(torch.cat([start, block]), dense(text, window), atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("window", [None, 20])
-@pytest.mark.parametrize("cuts", [[TILE], [TILE, 2 * TILE], [2 * TILE]])
+@pytest.mark.parametrize("cuts", [[PAGE], [5, 2 * PAGE], [2 * PAGE + 1]])
 def test_a_prompt_in_chunks_is_bitwise_the_whole_prompt(cuts, window):
-    prompt = 2 * TILE + 30
+    prompt = 2 * PAGE + 30
     whole, chunked = Text(prompt, seed=1), Text(prompt, seed=1)
-    [expected] = attend((whole, 0, prompt, prompt), window=window)
+    [expected] = attend((whole, 0, prompt), window=window)
     edges = [0, *cuts, prompt]
-    pieces = [
-        attend((chunked, first, last, prompt), window=window)[0] for first, last in itertools.pairwise(edges)
-    ]
+    pieces = [attend((chunked, first, last), window=window)[0] for first, last in itertools.pairwise(edges)]
     assert torch.equal(torch.cat(pieces), expected)
 
 
@@ -87,20 +90,18 @@ def test_a_row_is_bitwise_the_same_alone_in_a_block_and_beside_others(window):
     prompt, length = 30, 47
     one, several, mixed = (Text(length, seed=2) for _ in range(3))
     for text in (one, several, mixed):
-        attend((text, 0, prompt, prompt), window=window)
-    single = torch.cat([attend((one, at, at + 1, prompt), window=window)[0] for at in range(prompt, length)])
-    [block] = attend((several, prompt, length, prompt), window=window)
+        attend((text, 0, prompt), window=window)
+    single = torch.cat([attend((one, at, at + 1), window=window)[0] for at in range(prompt, length)])
+    [block] = attend((several, prompt, length), window=window)
     assert torch.equal(block, single)
     before, after = Text(100, seed=3), Text(9, seed=4)
-    _, beside, _ = attend(
-        (before, 0, 100, 100), (mixed, prompt, length, prompt), (after, 0, 9, 9), window=window
-    )
+    _, beside, _ = attend((before, 0, 100), (mixed, prompt, length), (after, 0, 9), window=window)
     assert torch.equal(beside, single)
 
 
 def test_sequences_do_not_see_each_other():
     left, right = Text(70, seed=5), Text(12, seed=6)
-    ours, theirs = attend((left, 0, 70, 70), (right, 0, 12, 12))
+    ours, theirs = attend((left, 0, 70), (right, 0, 12))
     torch.testing.assert_close(ours, dense(left), atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(theirs, dense(right), atol=1e-5, rtol=1e-4)
 
@@ -108,19 +109,19 @@ def test_sequences_do_not_see_each_other():
 def test_rows_written_over_after_a_roll_back_leave_no_trace():
     clean, tried = Text(40, seed=7), Text(40, seed=7)
     for text in (clean, tried):
-        attend((text, 0, 30, 30))
+        attend((text, 0, 30))
     rejected = Text(40, seed=8)
     rejected.cache = tried.cache
-    attend((rejected, 30, 38, 30))
-    assert torch.equal(attend((tried, 30, 33, 30))[0], attend((clean, 30, 33, 30))[0])
+    attend((rejected, 30, 38))
+    assert torch.equal(attend((tried, 30, 33))[0], attend((clean, 30, 33))[0])
 
 
 @pytest.mark.parametrize("option", ["softcap", "s_aux"])
 def test_attention_that_is_not_implemented_is_refused_and_not_ignored(option):
     with pytest.raises(ValueError, match=f"attention with {option} is not supported"):
-        attend((Text(4, seed=9), 0, 4, 4), **{option: 30.0})
+        attend((Text(4, seed=9), 0, 4), **{option: 30.0})
     # Families pass the option as None where a model does not use it.
-    attend((Text(4, seed=9), 0, 4, 4), **{option: None})
+    attend((Text(4, seed=9), 0, 4), **{option: None})
 
 
 def test_a_batch_without_segments_is_refused():
@@ -133,6 +134,6 @@ def test_a_window_kept_in_the_module_counts_like_one_that_is_passed():
     kept, passed = Text(20, seed=11), Text(20, seed=11)
     module = SimpleNamespace(layer_idx=0, sliding_window=4)
     out, _ = ragged_attention(
-        module, kept.query, kept.key, kept.value, None, SCALING, batch([Segment(kept.cache, 0, 20, 0, 19)])
+        module, kept.query, kept.key, kept.value, None, SCALING, batch([Segment(kept.cache, 0, 20, 0)])
     )
-    assert torch.equal(out[0], attend((passed, 0, 20, 20), window=4)[0])
+    assert torch.equal(out[0], attend((passed, 0, 20), window=4)[0])

@@ -9,9 +9,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from cluster.checkpoints import load_model, resolve
 from cluster.checkpoints.tiny import build_tiny
-from verifier_service.attention import TILE
-from verifier_service.kv_cache import SequenceCache, padded
-from verifier_service.packing import GroupMember, PackedLinear
+from verifier_service.kernels.attention import PAGE
+from verifier_service.kv_cache import KVPool, OutOfPagesError
 from verifier_service.target import Rows, TargetModel
 
 PROMPT = [(5 * i * i + 1) % 500 for i in range(150)]
@@ -26,22 +25,20 @@ def test_ragged_rows_are_the_stock_models(tmp_path, family):
         expected = stock(torch.tensor([PROMPT + NEXT])).logits[0, len(PROMPT) - 1 :]
         other = stock(torch.tensor([PROMPT[:40]])).logits[0, -1:]
     target = TargetModel(load_model(resolve(str(path)), "float32", "cpu"), "w", threads=1)
-    cache, beside = SequenceCache(200), SequenceCache(200)
-    first, second = target.forward(
-        [Rows(cache, PROMPT, 0, len(PROMPT), 1), Rows(beside, PROMPT[:40], 0, 40, 1)]
-    )
-    [rest] = target.forward([Rows(cache, NEXT, len(PROMPT), len(PROMPT), len(NEXT))])
+    cache, beside = target.pool.open(), target.pool.open()
+    first, second = target.forward([Rows(cache, PROMPT, 0, 1), Rows(beside, PROMPT[:40], 0, 1)])
+    [rest] = target.forward([Rows(cache, NEXT, len(PROMPT), len(NEXT))])
     torch.testing.assert_close(torch.cat([first, rest]), expected, atol=2e-4, rtol=1e-4)
     torch.testing.assert_close(second, other, atol=2e-4, rtol=1e-4)
 
 
 def test_a_rejected_draft_leaves_no_trace(loaded):
-    clean, tried = SequenceCache(200), SequenceCache(200)
+    clean, tried = loaded.model.pool.open(), loaded.model.pool.open()
     for cache in (clean, tried):
-        loaded.model.forward([Rows(cache, PROMPT, 0, len(PROMPT), 1)])
-    loaded.model.forward([Rows(tried, [1, 2, 3, 4], len(PROMPT), len(PROMPT), 4)])
-    [expected] = loaded.model.forward([Rows(clean, NEXT, len(PROMPT), len(PROMPT), len(NEXT))])
-    [after] = loaded.model.forward([Rows(tried, NEXT, len(PROMPT), len(PROMPT), len(NEXT))])
+        loaded.model.forward([Rows(cache, PROMPT, 0, 1)])
+    loaded.model.forward([Rows(tried, [1, 2, 3, 4], len(PROMPT), 4)])
+    [expected] = loaded.model.forward([Rows(clean, NEXT, len(PROMPT), len(NEXT))])
+    [after] = loaded.model.forward([Rows(tried, NEXT, len(PROMPT), len(NEXT))])
     assert torch.equal(after, expected)
 
 
@@ -85,14 +82,14 @@ def test_prefill_and_decoding_are_the_stock_models(family):
     texts = [PROMPT + NEXT, PROMPT[3:40] + NEXT, [7, *NEXT]]
     with torch.inference_mode():
         expected = [stock(torch.tensor([text])).logits[0] for text in texts]
-    caches = [SequenceCache(len(text)) for text in texts]
+    caches = [target.pool.open() for text in texts]
     prompts = [len(text) - len(NEXT) for text in texts]
     start = target.forward(
-        [Rows(cache, text[:n], 0, n, n) for cache, text, n in zip(caches, texts, prompts, strict=True)]
+        [Rows(cache, text[:n], 0, n) for cache, text, n in zip(caches, texts, prompts, strict=True)]
     )
     rest = target.forward(
         [
-            Rows(cache, NEXT, n, n, len(NEXT))
+            Rows(cache, NEXT, n, len(NEXT))
             for cache, n in zip(reversed(caches), reversed(prompts), strict=True)
         ]
     )
@@ -146,16 +143,13 @@ def test_models_that_would_run_wrongly_are_refused_at_once(family, fields, messa
 def test_attention_with_a_feature_of_its_own_is_refused_at_the_first_forward(family, fields, option):
     target = TargetModel(random_model(family, **fields), "w", threads=1)
     with pytest.raises(ValueError, match=f"attention with {option} is not supported"):
-        target.forward([Rows(SequenceCache(4), [1, 2, 3], 0, 3, 1)])
+        target.forward([Rows(target.pool.open(), [1, 2, 3], 0, 1)])
 
 
-def test_every_linear_is_packed_and_kept_no_second_time():
-    target = TargetModel(random_model("llama", **GROUPED), "w", threads=1)
-    kinds = [type(module) for module in target._model.modules()]
-    assert torch.nn.Linear not in kinds
-    # Per layer the attention's output and the last projection; the rest of a layer is grouped.
-    assert kinds.count(PackedLinear) == 2 * 2 + 1
-    assert kinds.count(GroupMember) == 2 * 5
+def test_no_weight_is_kept_a_second_time():
+    for family, fields in (("llama", GROUPED), ("gemma", GROUPED)):
+        target = TargetModel(random_model(family, **fields), "w", threads=1)
+        assert not [module for module in target._model.modules() if type(module) is torch.nn.Linear][1:]
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -169,39 +163,35 @@ def test_packed_linears_are_the_stock_ones(bias):
     target = TargetModel(copy.deepcopy(stock), "w", threads=1)
     with torch.inference_mode():
         expected = stock(torch.tensor([PROMPT[:20]])).logits[0]
-    [got] = target.forward([Rows(SequenceCache(20), PROMPT[:20], 0, 20, 20)])
+    [got] = target.forward([Rows(target.pool.open(), PROMPT[:20], 0, 20)])
     torch.testing.assert_close(got, expected, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("prompt", [TILE - 1, TILE, TILE + 1, 150])
+@pytest.mark.parametrize("prompt", [PAGE - 1, PAGE, PAGE + 1, 150])
 def test_a_prompt_in_chunks_is_bitwise_the_whole_prompt(loaded, prompt):
     text = PROMPT[:prompt]
-    whole, chunked = SequenceCache(200), SequenceCache(200)
-    [expected] = loaded.model.forward([Rows(whole, text, 0, prompt, 1)])
-    edges = [*range(0, prompt, TILE), prompt]
+    whole, chunked = loaded.model.pool.open(), loaded.model.pool.open()
+    [expected] = loaded.model.forward([Rows(whole, text, 0, 1)])
+    edges = [*range(0, prompt, 7), prompt]
     for first, last in itertools.pairwise(edges):
-        [got] = loaded.model.forward([Rows(chunked, text[first:last], first, prompt, int(last == prompt))])
+        [got] = loaded.model.forward([Rows(chunked, text[first:last], first, int(last == prompt))])
     assert torch.equal(got, expected)
-    after = [
-        loaded.model.forward([Rows(cache, NEXT, prompt, prompt, len(NEXT))])[0] for cache in (whole, chunked)
-    ]
+    after = [loaded.model.forward([Rows(cache, NEXT, prompt, len(NEXT))])[0] for cache in (whole, chunked)]
     assert torch.equal(*after)
 
 
 def test_rows_are_bitwise_the_same_alone_in_blocks_and_beside_others(loaded):
-    caches = [SequenceCache(200) for _ in range(3)]
+    caches = [loaded.model.pool.open() for _ in range(3)]
     for cache in caches:
-        loaded.model.forward([Rows(cache, PROMPT, 0, len(PROMPT), 1)])
+        loaded.model.forward([Rows(cache, PROMPT, 0, 1)])
     at = len(PROMPT)
-    single = [
-        loaded.model.forward([Rows(caches[0], [token], at + k, at, 1)])[0] for k, token in enumerate(NEXT)
-    ]
-    [block] = loaded.model.forward([Rows(caches[1], NEXT, at, at, len(NEXT))])
+    single = [loaded.model.forward([Rows(caches[0], [token], at + k, 1)])[0] for k, token in enumerate(NEXT)]
+    [block] = loaded.model.forward([Rows(caches[1], NEXT, at, len(NEXT))])
     _, beside, _ = loaded.model.forward(
         [
-            Rows(SequenceCache(90), PROMPT[:90], 0, 90, 1),
-            Rows(caches[2], NEXT, at, at, len(NEXT)),
-            Rows(SequenceCache(3), [5, 6, 7], 0, 3, 3),
+            Rows(loaded.model.pool.open(), PROMPT[:90], 0, 1),
+            Rows(caches[2], NEXT, at, len(NEXT)),
+            Rows(loaded.model.pool.open(), [5, 6, 7], 0, 3),
         ]
     )
     assert torch.equal(torch.cat(single), block)
@@ -210,27 +200,33 @@ def test_rows_are_bitwise_the_same_alone_in_blocks_and_beside_others(loaded):
 
 def test_only_wanted_rows_get_logits(loaded):
     counts = [0, 3, 1]
-    batch = [Rows(SequenceCache(10), [1, 2, 3, 4], 0, 4, wanted) for wanted in counts]
-    every = loaded.model.forward([Rows(SequenceCache(10), [1, 2, 3, 4], 0, 4, 4)])[0]
+    batch = [Rows(loaded.model.pool.open(), [1, 2, 3, 4], 0, wanted) for wanted in counts]
+    every = loaded.model.forward([Rows(loaded.model.pool.open(), [1, 2, 3, 4], 0, 4)])[0]
     for wanted, logits in zip(counts, loaded.model.forward(batch), strict=True):
         assert logits.shape == (wanted, loaded.model.vocab_size)
         assert torch.equal(logits, every[4 - wanted :])
 
 
 def test_a_batch_that_wants_no_logits_runs(loaded):
-    [nothing] = loaded.model.forward([Rows(SequenceCache(10), [1, 2, 3], 0, 9, 0)])
+    [nothing] = loaded.model.forward([Rows(loaded.model.pool.open(), [1, 2, 3], 0, 0)])
     assert nothing.shape == (0, loaded.model.vocab_size)
 
 
-def test_a_cache_takes_no_more_than_its_capacity():
-    cache = SequenceCache(4)
-    rows = torch.ones(2, 3, 8)
-    cache.write(0, 2, rows, 2 * rows)
-    keys, values = cache.read(0, padded(4))
-    assert keys.shape == values.shape == (3, padded(4), 8)
-    assert torch.equal(keys[:, 2:4].transpose(0, 1), rows)
-    assert torch.equal(values[:, 2:4].transpose(0, 1), 2 * rows)
-    # What lies beyond the tokens is masked, but must be a number.
-    assert float(keys[:, 4:].abs().sum()) == 0.0
-    with pytest.raises(ValueError, match="a cache of 4 tokens has no room for 5"):
-        cache.write(0, 3, rows, rows)
+def test_pages_are_taken_as_they_are_needed_and_come_back_empty():
+    pool = KVPool(2, 3, 8, 4 * PAGE, torch.float32, torch.device("cpu"))
+    cache = pool.open()
+    cache.reserve(PAGE)
+    assert (len(cache.pages), pool.free) == (1, 3)
+    cache.reserve(PAGE + 1)
+    cache.reserve(3)
+    assert (len(cache.pages), pool.free) == (2, 2)
+    pool.keys[:, cache.pages] = 1
+    pool.values[:, cache.pages] = torch.nan
+    other = pool.open()
+    with pytest.raises(OutOfPagesError, match="a cache of 64 tokens has no room for 48 more"):
+        other.reserve(2 * PAGE + 1)
+    assert (other.pages, pool.free) == ([], 2)
+    cache.release()
+    assert (cache.pages, cache.length, pool.free) == ([], 0, 4)
+    assert not pool.keys.any()
+    assert not pool.values.any()

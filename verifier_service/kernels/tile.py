@@ -1,0 +1,162 @@
+"""The one matrix kernel: a few rows times a narrow panel of weights, in LLVM IR.
+
+Every output is one chain of fused multiply-adds over k in ascending order, held in a register lane. Its
+bits therefore follow from its own row and its own column alone: not from how many rows are computed
+together, not from the number of threads, and not from the width of the machine's vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from verifier_service.kernels import compiled
+
+LANES = 16
+# Columns of a panel of weights: four vectors.
+PANEL = 64
+# How far ahead of its place in the weights a panel is fetched, in floats: while later rows are multiplied
+# by the part at hand, the next part arrives.
+AHEAD = 64 * PANEL
+
+_FLOAT, _INDEX, _INT, _BYTE = ir.FloatType(), ir.IntType(64), ir.IntType(32), ir.IntType(8)
+_VECTOR = ir.VectorType(_FLOAT, LANES)
+_LINE = 16  # floats of a cache line
+_SIGNATURE = types.void(*[types.intp] * 7, types.boolean)
+
+
+def _tile(rows: int, columns: int) -> Any:
+    """The kernel for exactly `rows` rows and `columns`, a multiple of LANES; arguments as of `multiply`."""
+
+    @intrinsic
+    def tile(
+        typing: Any, x: Any, x_step: Any, w: Any, w_step: Any, y: Any, y_step: Any, k: Any, add: Any
+    ) -> Any:
+        def generate(context: Any, build: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+            _emit(build, rows, columns // LANES, *arguments)
+            return context.get_dummy_value()
+
+        return _SIGNATURE, generate
+
+    return tile
+
+
+def _emit(
+    build: ir.IRBuilder,
+    rows: int,
+    vectors: int,
+    x: Any,
+    x_step: Any,
+    w: Any,
+    w_step: Any,
+    y: Any,
+    y_step: Any,
+    depth: Any,
+    add: Any,
+) -> None:
+    x, w, y = (build.inttoptr(address, _FLOAT.as_pointer()) for address in (x, w, y))
+    lefts = [build.gep(x, [build.mul(x_step, _INDEX(row))]) for row in range(rows)]
+    outs = [
+        _vector(build, y, build.add(build.mul(y_step, _INDEX(row)), _INDEX(LANES * v)))
+        for row in range(rows)
+        for v in range(vectors)
+    ]
+    starts = _starts(build, outs, add)
+    before, loop, done = build.block, build.append_basic_block("loop"), build.append_basic_block("done")
+    build.branch(loop)
+    build.position_at_end(loop)
+    k = build.phi(_INDEX)
+    sums = [build.phi(_VECTOR) for _ in outs]
+    place = build.mul(k, w_step)
+    panel = [
+        build.load(_vector(build, w, build.add(place, _INDEX(LANES * v))), align=4) for v in range(vectors)
+    ]
+    if vectors * LANES == PANEL:
+        _fetch(build, w, build.add(place, _INDEX(AHEAD)))
+    fma = _function(build, f"llvm.fma.v{LANES}f32", _VECTOR, [_VECTOR] * 3)
+    products = []
+    for row in range(rows):
+        left = _spread(build, build.load(build.gep(lefts[row], [k])))
+        products += [build.call(fma, [left, panel[v], sums[row * vectors + v]]) for v in range(vectors)]
+    after = build.add(k, _INDEX(1))
+    for phi, start, following in zip([k, *sums], [_INDEX(0), *starts], [after, *products], strict=True):
+        phi.add_incoming(start, before)
+        phi.add_incoming(following, loop)
+    build.cbranch(build.icmp_signed("<", after, depth), loop, done)
+    build.position_at_end(done)
+    for out, product in zip(outs, products, strict=True):
+        build.store(product, out, align=4)
+
+
+def _starts(build: ir.IRBuilder, outs: list[Any], add: Any) -> list[Any]:
+    """What the sums begin with: the outputs as they are, or zeros."""
+    zero = ir.Constant(_VECTOR, [0.0] * LANES)
+    with build.if_else(build.trunc(add, ir.IntType(1))) as (then, otherwise):
+        with then:
+            held, holding = [build.load(out, align=4) for out in outs], build.block
+        with otherwise:
+            clear = build.block
+    starts = [build.phi(_VECTOR) for _ in outs]
+    for start, value in zip(starts, held, strict=True):
+        start.add_incoming(value, holding)
+        start.add_incoming(zero, clear)
+    return starts
+
+
+def _vector(build: ir.IRBuilder, base: Any, index: Any) -> Any:
+    return build.bitcast(build.gep(base, [index]), _VECTOR.as_pointer())
+
+
+def _spread(build: ir.IRBuilder, value: Any) -> Any:
+    """The value in every lane."""
+    undefined = ir.Constant(_VECTOR, ir.Undefined)
+    first = ir.Constant(ir.VectorType(_INT, LANES), [0] * LANES)
+    return build.shuffle_vector(build.insert_element(undefined, value, _INT(0)), undefined, first)
+
+
+def _fetch(build: ir.IRBuilder, base: Any, index: Any) -> None:
+    """Asks for a panel's row of weights; a place beyond the weights does no harm."""
+    prefetch = _function(build, "llvm.prefetch.p0", ir.VoidType(), [_BYTE.as_pointer(), _INT, _INT, _INT])
+    for line in range(0, PANEL, _LINE):
+        address = build.bitcast(build.gep(base, [build.add(index, _INDEX(line))]), _BYTE.as_pointer())
+        build.call(prefetch, [address, _INT(0), _INT(3), _INT(1)])
+
+
+def _function(build: ir.IRBuilder, name: str, result: Any, arguments: list[Any]) -> Any:
+    known = build.module.globals.get(name)
+    return known or ir.Function(build.module, ir.FunctionType(result, arguments), name)
+
+
+def _multiply(columns: int) -> Callable[..., None]:
+    one, two, four, six = (_tile(rows, columns) for rows in (1, 2, 4, 6))
+
+    @compiled()
+    def multiply(
+        x: int, x_step: int, rows: int, w: int, w_step: int, y: int, y_step: int, depth: int, add: bool
+    ) -> None:
+        """y [rows, columns] = x [rows, depth] w [depth, columns], added to what y holds if `add`; float32.
+
+        x, w, y: addresses; steps: floats from one row to the next; depth: at least 1.
+        """
+        row = 0
+        while rows - row >= 6:
+            six(x + 4 * row * x_step, x_step, w, w_step, y + 4 * row * y_step, y_step, depth, add)
+            row += 6
+        if rows - row >= 4:
+            four(x + 4 * row * x_step, x_step, w, w_step, y + 4 * row * y_step, y_step, depth, add)
+            row += 4
+        if rows - row >= 2:
+            two(x + 4 * row * x_step, x_step, w, w_step, y + 4 * row * y_step, y_step, depth, add)
+            row += 2
+        if rows - row >= 1:
+            one(x + 4 * row * x_step, x_step, w, w_step, y + 4 * row * y_step, y_step, depth, add)
+
+    return multiply
+
+
+multiply_panel = _multiply(PANEL)
+multiply_lanes = _multiply(LANES)
