@@ -172,6 +172,12 @@ def test_traces_may_leave_and_nothing_else_in_plain_text():
     assert not allows(policies(closed)["truedraft"]["egress"], 443)
 
 
+def test_the_port_of_redis_is_that_of_its_address():
+    for address, port in {"redis.truedraft:6380": 6380, "rediss://redis:6390": 6390}.items():
+        text = template("a10g-2xh100", f"gcsFaultTolerance.redisAddress={address}").stdout
+        assert allows(policies(text)["truedraft"]["egress"], port)
+
+
 def test_every_role_keeps_all_pods_but_one_when_nodes_are_drained():
     for text in TEXTS.values():
         budgets = [each["spec"] for each in documents(text) if each["kind"] == "PodDisruptionBudget"]
