@@ -23,7 +23,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --quiet --constraint constraints.txt
 SAY := printf '==> %s\n'
 
-.PHONY: help setup demo test lint bench equality distribution verify protos chart clean
+.PHONY: help setup demo test lint bench equality distribution verify rehearsal protos chart clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ distribution: setup ## check at length that strict laws keep the target's distri
 	@$(BIN)/python -m cluster.bench.distribution $(ARGS)
 
 verify: equality distribution ## every long check that `make test` leaves out
+
+rehearsal: setup ## run the chart's pods as network namespaces of this machine, policies compared (needs root)
+	@$(BIN)/python -m tests.helm.rehearsal
 
 protos: setup ## regenerate the stubs from protos/truedraft/v1/*.proto
 	@$(BIN)/python protos/generate.py
