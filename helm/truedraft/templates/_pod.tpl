@@ -148,6 +148,7 @@ spec:
 {{/* Environment of every Ray container. */}}
 {{- define "truedraft.env" -}}
 - {name: HOME, value: /home/truedraft}
+- {name: TRUEDRAFT_CACHE, value: /var/cache/truedraft}
 - {name: HF_HOME, value: /var/cache/truedraft/huggingface}
 - {name: PYTHONDONTWRITEBYTECODE, value: "1"}
 - {name: RAY_USAGE_STATS_ENABLED, value: "0"}
