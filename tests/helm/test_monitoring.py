@@ -1,0 +1,42 @@
+"""Rules and dashboard of the chart reach Prometheus and Grafana as they are, or their absence is said."""
+
+import json
+
+import pytest
+import yaml
+
+from tests.helm.chart import chart_file, documents, template
+
+RULES, DASHBOARD = chart_file("files", "prometheus-rules.yaml"), chart_file("files", "grafana-dashboard.json")
+
+
+def made(kind, name, *settings):
+    found = [each for each in documents(template("cpu", *settings).stdout) if each["kind"] == kind]
+    [one] = [each for each in found if each["metadata"]["name"] == name]
+    return one
+
+
+def test_rules():
+    setting = "monitoring.prometheusRule.enabled=true"
+    if not RULES.exists():
+        assert "holds no groups." in template("cpu", setting, check=False).stderr
+        pytest.skip("no rules yet")
+    rule = made("PrometheusRule", "truedraft", setting, "monitoring.prometheusRule.labels.release=prometheus")
+    assert rule["spec"] == yaml.safe_load(RULES.read_text())
+    assert rule["metadata"]["labels"]["release"] == "prometheus"
+
+
+def test_dashboard():
+    setting = "monitoring.dashboard.enabled=true"
+    if not DASHBOARD.exists():
+        assert "has no files/grafana-dashboard.json." in template("cpu", setting, check=False).stderr
+        pytest.skip("no dashboard yet")
+    config = made("ConfigMap", "truedraft-dashboard", setting)
+    assert config["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert json.loads(config["data"]["truedraft.json"]) == json.loads(DASHBOARD.read_text())
+
+
+def test_metrics_are_asked_of_one_target():
+    scrape = made("ScrapeConfig", "truedraft", "monitoring.scrapeConfig.enabled=true")
+    # Whichever gateway answers speaks for all: several targets would count everything several times.
+    assert scrape["spec"]["staticConfigs"] == [{"targets": ["truedraft-serve-svc.truedraft.svc:8000"]}]
