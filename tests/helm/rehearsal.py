@@ -188,7 +188,7 @@ def rehearse(folder):
     for name, address in pods.addresses.items():
         # Every pod carries a proxy, since the serve Service chooses among all.
         until(
-            lambda at=address: namespace["main"](f"{at}:9000", "one two one", "coupled") == "" or None, name
+            lambda at=address: namespace["main"](f"{at}:9000", "one two one two", "coupled") == "" or None, name
         )
         pods.watch()
     groups = ray_groups(service)
