@@ -185,11 +185,10 @@ def rehearse(folder):
     until(running, "running applications")
     namespace = {"__name__": "check"}
     exec(chart_file("files", "check.py").read_text(), namespace)
+    # Every pod carries a proxy, since the serve Service chooses among all.
     for name, address in pods.addresses.items():
-        # Every pod carries a proxy, since the serve Service chooses among all.
-        until(
-            lambda at=address: namespace["main"](f"{at}:9000", "one two one two", "coupled") == "" or None, name
-        )
+        arguments = f"{address}:9000", "one two one two", "coupled"
+        until(lambda given=arguments: namespace["main"](*given) == "" or None, name)
         pods.watch()
     groups = ray_groups(service)
     roles = {
