@@ -23,7 +23,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --quiet --constraint constraints.txt
 SAY := printf '==> %s\n'
 
-.PHONY: help setup demo test lint bench equality distribution verify rehearsal protos chart clean
+.PHONY: help setup demo test lint bench equality distribution parameters verify rehearsal protos chart clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,7 +65,10 @@ equality: setup ## check at length that speculation changes no token
 distribution: setup ## check at length that strict laws keep the target's distribution
 	@$(BIN)/python -m cluster.bench.distribution $(ARGS)
 
-verify: equality distribution ## every long check that `make test` leaves out
+parameters: setup ## check 200 random combinations of parameters against plain decoding
+	@TRUEDRAFT_EXAMPLES=200 $(BIN)/python -m pytest tests/verifier_service/test_parameters.py $(ARGS)
+
+verify: equality distribution parameters ## every long check that `make test` leaves out
 
 rehearsal: setup ## run the chart's pods as network namespaces of this machine, policies compared (needs root)
 	@$(BIN)/python -m tests.helm.rehearsal

@@ -149,8 +149,23 @@ def generate(
     eta_cutoff: Annotated[
         float | None, typer.Option(help="Keep tokens of this probability, or less where many are likely.")
     ] = None,
+    repetition_penalty: Annotated[
+        float | None, typer.Option(help="Above 1: tokens of prompt and answer come less often.")
+    ] = None,
+    frequency_penalty: Annotated[
+        float | None, typer.Option(help="Taken off a token's logit for each time it was in the answer.")
+    ] = None,
+    presence_penalty: Annotated[
+        float | None, typer.Option(help="Taken off the logits of tokens that are in the answer.")
+    ] = None,
+    bad_word: Annotated[list[str] | None, typer.Option(help="Does not occur; repeatable.")] = None,
+    min_tokens: Annotated[int | None, typer.Option(help="The fewest tokens to answer with.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="The most tokens to answer with.")] = None,
     stop: Annotated[list[str] | None, typer.Option(help="End before this string; repeatable.")] = None,
+    stop_token: Annotated[list[int] | None, typer.Option(help="End before this token; repeatable.")] = None,
+    ignore_eos: Annotated[
+        bool, typer.Option("--ignore-eos", help="The model's own ends are tokens like others.")
+    ] = False,
     seed: Annotated[int | None, typer.Option(help="Repeats an answer.")] = None,
     law: Annotated[str, typer.Option(help="Verification law; by default the deployment's.")] = "",
     law_param: Annotated[
@@ -180,6 +195,13 @@ def generate(
         min_p=min_p,
         typical_p=typical_p,
         eta_cutoff=eta_cutoff,
+        repetition_penalty=repetition_penalty,
+        frequency_penalty=frequency_penalty,
+        presence_penalty=presence_penalty,
+        bad_words=bad_word or (),
+        min_tokens=min_tokens,
+        stop_token_ids=stop_token or (),
+        ignore_eos=ignore_eos,
         max_tokens=max_tokens,
         stop=stop or (),
         seed=seed,

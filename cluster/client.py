@@ -49,8 +49,18 @@ class Ask:
     min_p: float | None = None
     typical_p: float | None = None
     eta_cutoff: float | None = None
+    repetition_penalty: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    bad_words: Sequence[str] = ()
+    min_tokens: int | None = None
     max_tokens: int | None = None
     stop: Sequence[str] = ()
+    stop_token_ids: Sequence[int] = ()
+    ignore_eos: bool = False
+    top_logprobs: int | None = None
+    resumed_output_ids: Sequence[int] = ()
     seed: int | None = None
     law: str = ""
     law_params: Mapping[str, float] = field(default_factory=dict)
@@ -71,9 +81,19 @@ class Ask:
                     min_p=self.min_p,
                     typical_p=self.typical_p,
                     eta_cutoff=self.eta_cutoff,
+                    repetition_penalty=self.repetition_penalty,
+                    frequency_penalty=self.frequency_penalty,
+                    presence_penalty=self.presence_penalty,
+                    logit_bias=self.logit_bias,
                 ),
+                bad_words=self.bad_words,
+                min_tokens=self.min_tokens,
                 max_tokens=self.max_tokens,
                 stop=self.stop,
+                stop_token_ids=self.stop_token_ids,
+                ignore_eos=self.ignore_eos,
+                top_logprobs=self.top_logprobs,
+                resumed_output_ids=self.resumed_output_ids,
                 seed=self.seed,
                 law=self.law,
                 law_params=self.law_params,

@@ -12,8 +12,10 @@ from google.protobuf.json_format import ParseDict, ParseError
 from opentelemetry.trace import NoOpTracer
 
 from cluster.gateway import wire
+from cluster.gateway.invalid import InvalidRequestError
+from cluster.gateway.parameters import controls_of, sampling_of, stop_ids_of
 from cluster.gateway.prompting import TokenizerPrompting
-from cluster.gateway.validation import InvalidRequestError, prompt_ids_of, sampling_of
+from cluster.gateway.validation import prompt_ids_of
 from cluster.speculation.catalogue import LAWS
 from cluster.speculation.provenance import Numerics, Provenance
 from cluster.speculation.request import GenerationRequest
@@ -84,12 +86,16 @@ def decode_again(saved: Saved, loaded: LoadedTarget, spec: VerifierSpec) -> Repl
             f"The answer is of other weights ({served.weights_hash[:12]}) than this model's "
             f"({here.weights_hash[:12]}); name its model with --model."
         )
+    law = saved.provenance.effective_law
     prompting = TokenizerPrompting(loaded.tokenizer, loaded.model.vocab_size, loaded.model.context)
     try:
-        prompt, sampling = prompt_ids_of(saved.request, prompting), sampling_of(saved.request.sampling)
+        prompt, sampling = prompt_ids_of(saved.request, prompting), sampling_of(saved.request)
+        controls = controls_of(saved.request, law, prompting)
+        stop_ids = stop_ids_of(saved.request, prompting.vocab_size)
     except InvalidRequestError as error:
         raise ReplayError(f"The answer's request cannot be asked again: {error}") from None
-    law = saved.provenance.effective_law
+    resumed = tuple(saved.request.resumed_output_ids)
+    tokens = (*resumed, *saved.token_ids)
     request = GenerationRequest(
         request_id="replay",
         prompt_ids=prompt,
@@ -97,11 +103,15 @@ def decode_again(saved: Saved, loaded: LoadedTarget, spec: VerifierSpec) -> Repl
         law=law,
         requested_law=law,
         seed=saved.provenance.seed,
-        max_tokens=len(saved.token_ids),
+        max_tokens=len(tokens),
+        controls=controls,
+        stop_ids=stop_ids,
+        ignore_eos=saved.request.ignore_eos,
+        resumed_ids=resumed,
     )
     engine = build_engine(_with_numerics(loaded, served), spec, None, NoOpTracer())
     results: list[Replayed] = []
-    engine.replay(Replay(request, saved.token_ids, Subject(law.name, "", ""), results.append))
+    engine.replay(Replay(request, tokens, Subject(law.name, "", ""), results.append))
     while not results:
         engine.step()
     return results[0]

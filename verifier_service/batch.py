@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cluster.speculation.request import Committed, Finished, GenerationEvent, GenerationRequest
+from cluster.speculation.request import (
+    Committed,
+    Finished,
+    GenerationEvent,
+    GenerationRequest,
+    TokenLogprob,
+)
 from verifier_service.engine import Engine
 
 
@@ -15,15 +21,17 @@ class Answer:
 
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
     finished: Finished | None = None
     failure: str | None = None
 
     def take(self, event: GenerationEvent) -> None:
         """Adds an event."""
         match event:
-            case Committed(text, token_ids):
+            case Committed(text, token_ids, logprobs):
                 self.text += text
                 self.token_ids.extend(token_ids)
+                self.logprobs.extend(logprobs)
             case Finished():
                 self.finished = event
             case _:

@@ -50,8 +50,8 @@ def compose(
     for sequence in active:
         if sequence.phase is Phase.PREFILL and budget > 0:
             start = sequence.cache.length if sequence.cache is not None else 0
-            end = min(sequence.prompt, start + max(budget, LEAST_CHUNK))
-            rows = _rows(sequence, sequence.tokens[start:end], start, int(end == sequence.prompt))
+            end = min(sequence.given, start + max(budget, LEAST_CHUNK))
+            rows = _rows(sequence, sequence.tokens[start:end], start, int(end == sequence.given))
             batch.append((sequence, rows))
             budget -= end - start
     return batch

@@ -19,13 +19,13 @@ from cluster.speculation.messages import DraftBlock, Verdict
 from cluster.speculation.noise import Noise
 from cluster.speculation.provenance import Numerics
 from cluster.speculation.request import (
-    Committed,
     Failed,
     Finished,
     FinishReason,
     GenerationEvent,
     GenerationRequest,
     Refused,
+    TokenLogprob,
 )
 from cluster.speculation.sampling import target_probs
 from cluster.telemetry.sequence import SequenceTrace
@@ -35,6 +35,7 @@ from verifier_service.composing import compose
 from verifier_service.drafting.port import DraftingPort, DraftReply
 from verifier_service.kernels.attention import PAGE
 from verifier_service.limits import Limits, Load
+from verifier_service.logprobs import logprobs_of
 from verifier_service.measurements import Measurements
 from verifier_service.replaying import Replaying
 from verifier_service.rounds import Rounds
@@ -79,7 +80,7 @@ class Engine:
         self._tracer = tracer
         self._replica = replica
         self._auditor = auditor
-        self._replaying = Replaying(auditor, tokenizer, tracer, numerics) if auditor is not None else None
+        self._replaying = Replaying(auditor, self._sequence, numerics) if auditor is not None else None
         self._lock = threading.Condition()
         self._submitted: deque[Sequence] = deque()
         self._cancelled: set[str] = set()
@@ -102,16 +103,20 @@ class Engine:
             full = len(self._submitted) + len(self._queued) >= self._limits.max_queued
             if not full and not stopping:
                 self._numbers += 1
-                text = TextStream(self._tokenizer, request.stop)
-                trace = SequenceTrace(self._tracer, request.traceparent)
-                trace.queued()
-                sequence = Sequence(self._numbers, request, sink, text, trace, self._numerics)
+                sequence = self._sequence(self._numbers, request, sink)
+                sequence.trace.queued()
                 self._submitted.append(sequence)
                 self._lock.notify()
         if stopping:
             sink(Failed(_SHUTTING_DOWN))
         elif full:
             sink(Refused(f"the verifier's queue of {self._limits.max_queued} requests is full"))
+
+    def _sequence(self, number: int, request: GenerationRequest, sink: Sink) -> Sequence:
+        text = TextStream(self._tokenizer, request.stop, request.resumed_ids, request.controls.min_tokens)
+        trace = SequenceTrace(self._tracer, request.traceparent)
+        ends = request.stop_ids if request.ignore_eos else request.stop_ids | self._stop_ids
+        return Sequence(number, request, sink, text, trace, self._numerics, ends)
 
     def cancel(self, request_id: str) -> None:
         """Frees a request's sequence before the next step; no event follows, no error if it is over."""
@@ -290,7 +295,7 @@ class Engine:
             rows.cache.length = rows.start + len(rows.tokens)
             if sequence.phase is Phase.PREFILL and rows.wanted:
                 # The prompt's last row decides the first token: a round that comes without a forward.
-                sequence.trace.prefill_ended(sequence.prompt)
+                sequence.trace.prefill_ended(sequence.given)
                 sequence.begin(0)
                 sequence.trace.verify_began(len(deciding), total)
         self._decide(
@@ -318,28 +323,35 @@ class Engine:
                 self._fail(sequence, "the model's logits are no distribution: they are not finite")
                 continue
             request = sequence.request
-            probs = target_probs(logits, request.sampling)
+            controlled = sequence.controller.apply(logits, sequence.block)
+            if not bool(controlled.amax(dim=-1).isfinite().all()):
+                self._fail(sequence, "the request's parameters forbid every token")
+                continue
+            probs = target_probs(controlled, request.sampling)
             noise = Noise(request.seed, len(sequence.tokens))
-            cases.append((sequence, logits, (request.law, probs, sequence.block, noise)))
+            case = (request.law, probs, sequence.block, noise)
+            cases.append((sequence, logits, controlled, case))
         try:
-            verdicts: list[Verdict | None] = [*verify_together([case for _, _, case in cases])]
+            verdicts: list[Verdict | None] = [*verify_together([case for _, _, _, case in cases])]
         except ValueError:
-            verdicts = [self._verdict(sequence, case) for sequence, _, case in cases]
+            verdicts = [self._verdict(sequence, case) for sequence, _, _, case in cases]
         error = self._numerics.logit_discrepancy
-        for (sequence, logits, (law, probs, _, noise)), verdict in zip(cases, verdicts, strict=True):
+        for (sequence, raw, controlled, (law, probs, _, noise)), verdict in zip(cases, verdicts, strict=True):
             if verdict is None:
                 continue
             if sequence.replay is not None and self._replaying is not None:
-                if self._replaying.compare(sequence, verdict.tokens[0], logits[0], probs[0]):
+                if self._replaying.compare(sequence, verdict.tokens[0], controlled[0], probs[0]):
                     self._release(sequence, "compared")
                 continue
             if self._auditor is not None and sequence.subject is not None:
                 seen = (probs, sequence.block, verdict, noise)
                 self._auditor.round(sequence.request, sequence.subject, sequence.drafter, *seen)
+            request = sequence.request
             doubts: tuple[bool, ...] = ()
             if error and not LAWS[law.name].sends_rows:
-                doubts = uncertain(logits, probs, sequence.request.sampling, noise, verdict.tokens, error)
-            self._commit(sequence, verdict, doubts)
+                doubts = uncertain(controlled, probs, request.sampling, noise, verdict.tokens, error)
+            told = () if request.logprobs is None else logprobs_of(raw, verdict, request.logprobs)
+            self._commit(sequence, verdict, doubts, told)
 
     def _verdict(self, sequence: Sequence, case: tuple[Law, Tensor, DraftBlock, Noise]) -> Verdict | None:
         """One sequence's verdict; none if it cannot be had, and the sequence has failed."""
@@ -349,9 +361,15 @@ class Engine:
             self._fail(sequence, f"the block could not be verified: {error}")
             return None
 
-    def _commit(self, sequence: Sequence, verdict: Verdict, doubts: tuple[bool, ...]) -> None:
+    def _commit(
+        self,
+        sequence: Sequence,
+        verdict: Verdict,
+        doubts: tuple[bool, ...],
+        logprobs: tuple[TokenLogprob, ...],
+    ) -> None:
         before = len(sequence.tally.origins)
-        reason = sequence.commit(verdict, doubts, self._stop_ids)
+        reason = sequence.commit(verdict, doubts, logprobs)
         self._rounds.ended(sequence)
         assert sequence.cache is not None
         sequence.cache.length = len(sequence.tokens) - 1
@@ -360,9 +378,9 @@ class Engine:
         accepted = min(verdict.accepted, emitted)
         sequence.trace.verify_ended(accepted, emitted)
         sequence.trace.round_ended(str(sequence.request.law), len(sequence.block.tokens), accepted, emitted)
-        text, tokens = sequence.text.release(final=reason is not None)
-        if text or tokens:
-            self._events.append((sequence, Committed(text, tokens)))
+        committed = sequence.release(final=reason is not None)
+        if committed is not None:
+            self._events.append((sequence, committed))
         if reason is None:
             sequence.phase = Phase.IDLE
         else:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
-from opentelemetry.trace import Tracer
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
 from cluster.speculation.law import NONE
 from cluster.speculation.provenance import Numerics
-from cluster.speculation.request import GenerationEvent
-from cluster.telemetry.sequence import SequenceTrace
+from cluster.speculation.request import GenerationEvent, GenerationRequest
 from verifier_service.audit.auditor import Auditor
-from verifier_service.sequence import Phase, Sequence
-from verifier_service.text import TextStream
+from verifier_service.sequence import Phase, Sequence, Sink
+
+# From a number, a request and where its events go.
+Make = Callable[[int, GenerationRequest, Sink], Sequence]
 
 
 class Replaying:
@@ -22,12 +22,9 @@ class Replaying:
     sequences, makes a step of its own only where there are none, and gives way to any request.
     """
 
-    def __init__(
-        self, auditor: Auditor, tokenizer: PreTrainedTokenizerBase, tracer: Tracer, numerics: Numerics
-    ) -> None:
+    def __init__(self, auditor: Auditor, make: Make, numerics: Numerics) -> None:
         self._auditor = auditor
-        self._tokenizer = tokenizer
-        self._tracer = tracer
+        self._make = make
         self._numerics = numerics
         self.sequence: Sequence | None = None
 
@@ -39,9 +36,8 @@ class Replaying:
         request = replace(
             replay.request, law=NONE, max_tokens=len(replay.tokens), stop=(), traceparent="", request_id=""
         )
-        text, trace = TextStream(self._tokenizer, ()), SequenceTrace(self._tracer, "")
         # Numbers of clients' sequences begin at 1.
-        sequence = Sequence(0, request, _ignore, text, trace, self._numerics)
+        sequence = self._make(0, request, _ignore)
         sequence.replay = replay
         return sequence
 
@@ -64,6 +60,7 @@ class Replaying:
         result = sequence.replay.take(sequence.emitted, token, logits, probs, error)
         if result is None:
             sequence.tokens.append(token)
+            sequence.controller.emit(token)
             sequence.phase = Phase.IDLE
             return False
         self._auditor.replayed(result)

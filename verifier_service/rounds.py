@@ -52,7 +52,7 @@ class Rounds:
         drafting.open(
             SessionSpec(
                 sequence=sequence.number,
-                prompt_ids=request.prompt_ids,
+                prompt_ids=tuple(sequence.tokens),
                 sampling=request.sampling,
                 law=request.law,
                 noise_key=derive_key(request.seed, Purpose.DRAFT if asks else Purpose.GUMBEL),

@@ -7,9 +7,16 @@ from collections.abc import Callable
 from enum import Enum, auto
 
 from cluster.scheduling import Budget, Round
+from cluster.speculation.controls import Controller
 from cluster.speculation.messages import DraftBlock, PrefixHash, Verdict
 from cluster.speculation.provenance import Numerics, Provenance
-from cluster.speculation.request import FinishReason, GenerationEvent, GenerationRequest
+from cluster.speculation.request import (
+    Committed,
+    FinishReason,
+    GenerationEvent,
+    GenerationRequest,
+    TokenLogprob,
+)
 from cluster.telemetry.sequence import SequenceTrace
 from verifier_service.audit.replay import Replay
 from verifier_service.audit.subject import Subject
@@ -37,7 +44,11 @@ class Phase(Enum):
 
 
 class Sequence:
-    """Owned by the engine's thread. `tokens` are prompt and output; the cache holds all but the last."""
+    """Owned by the engine's thread. `tokens` are prompt and output; the cache holds all but the last.
+
+    given: how many tokens it begins with, the prompt's and those of an answer that is resumed; ends: tokens
+    that end the answer.
+    """
 
     def __init__(
         self,
@@ -47,6 +58,7 @@ class Sequence:
         text: TextStream,
         trace: SequenceTrace,
         numerics: Numerics,
+        ends: frozenset[int],
     ) -> None:
         self.number = number
         self.request = request
@@ -54,13 +66,20 @@ class Sequence:
         self.text = text
         self.trace = trace
         self.phase = Phase.PREFILL
-        self.tokens = list(request.prompt_ids)
+        self.tokens = [*request.prompt_ids, *request.resumed_ids]
         self.prompt = len(request.prompt_ids)
-        self.prefix = PrefixHash(request.prompt_ids)
+        self.given = len(self.tokens)
+        self.prefix = PrefixHash(self.tokens)
+        self.ends = ends
+        self.controller = Controller(request.controls, request.prompt_ids, ends)
+        for token in request.resumed_ids:
+            self.controller.emit(token)
+        # Of tokens whose text is still held back, too.
+        self.logprobs: deque[TokenLogprob] = deque()
         self.cache: SequenceCache | None = None
         self.numerics = numerics
         self.tally = Tally(request.law, numerics.row_invariant)
-        self.told = self.prompt
+        self.told = self.given
         self.plan_id = 0
         self.planned = 0
         self.deadline = 0.0
@@ -86,6 +105,7 @@ class Sequence:
 
     @property
     def emitted(self) -> int:
+        """Tokens of the output, resumed ones included."""
         return len(self.tokens) - self.prompt
 
     def untold(self) -> tuple[int, ...]:
@@ -115,11 +135,12 @@ class Sequence:
         self.phase = Phase.READY
 
     def commit(
-        self, verdict: Verdict, doubts: tuple[bool, ...], stop_ids: frozenset[int]
+        self, verdict: Verdict, doubts: tuple[bool, ...], logprobs: tuple[TokenLogprob, ...]
     ) -> FinishReason | None:
         """Adds a round's tokens, discards what follows the answer's end, and says whether it ended.
 
-        doubts: for each token whether another batch could have changed it, empty where that is not asked.
+        doubts: for each token whether another batch could have changed it; logprobs: of each token. Either
+        is empty where it is not asked.
         """
         tally = self.tally
         tally.decided(self.block, verdict, self.lost)
@@ -133,11 +154,13 @@ class Sequence:
         for index, token in enumerate(verdict.tokens):
             tally.distortion.extend(verdict.distortion[index : index + 1])
             tally.doubts.extend(doubts[index : index + 1])
-            if token in stop_ids:
+            if token in self.ends:
                 self.end = token
                 return FinishReason.STOP
             self.tokens.append(token)
             self.prefix.extend((token,))
+            self.controller.emit(token)
+            self.logprobs.extend(logprobs[index : index + 1])
             tally.emitted(index, self.block, verdict)
             if self.text.push(token):
                 # A stop string may reach back into earlier rounds.
@@ -146,6 +169,14 @@ class Sequence:
             if self.emitted == self.request.max_tokens:
                 return FinishReason.LENGTH
         return None
+
+    def release(self, final: bool) -> Committed | None:
+        """What is final and was not released before, None if there is nothing."""
+        text, tokens = self.text.release(final)
+        if not text and not tokens:
+            return None
+        logprobs = tuple(self.logprobs.popleft() for _ in tokens) if self.logprobs else ()
+        return Committed(text, tokens, logprobs)
 
     def provenance(self, replica: str) -> Provenance:
         tally, request = self.tally, self.request

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tokenizers.decoders import DecodeStream
@@ -18,10 +19,19 @@ class _Token:
 class TextStream:
     """UTF-8 safe text of a growing answer; text that may be the start of a stop string is held back.
 
-    tokenizer: a fast tokenizer; stop: strings, each at least one character.
+    Text and tokens are released together, so that what was released can be continued from its tokens alone.
+    tokenizer: a fast tokenizer; stop: strings, each at least one character; resumed: tokens that the answer
+    begins with and that were released before; least: tokens, the resumed ones included, that no stop string
+    cuts into.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, stop: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        stop: tuple[str, ...],
+        resumed: Sequence[int] = (),
+        least: int = 0,
+    ) -> None:
         self._tokenizer = tokenizer
         self._stream = DecodeStream(skip_special_tokens=True)
         self._stop = stop
@@ -30,26 +40,27 @@ class TextStream:
         self._tokens: list[_Token] = []
         self._released_text = 0
         self._released_tokens = 0
+        self._least = least
+        self._resumed = len(resumed)
         self.stopped = False
+        for token in resumed:
+            self._add(token)
+        self._released_tokens = len(self._tokens)
+        self._released_text = len(self._text)
 
     @property
     def token_count(self) -> int:
-        """Tokens of the answer; fewer than were pushed once a stop string has cut it."""
-        return len(self._tokens)
+        """Tokens of the answer that were pushed; fewer once a stop string has cut it."""
+        return len(self._tokens) - self._resumed
 
     def push(self, token: int) -> bool:
         """Adds a token; True if it completes a stop string, which is then cut off together with
         every token that contributed to it."""
-        piece = self._stream.step(self._tokenizer.backend_tokenizer, token)
-        self._tokens.append(_Token(token, None))
-        if piece is None:
+        before = len(self._text)
+        self._add(token)
+        searched = max(0, before - self._longest_stop + 1, self._protected())
+        if searched >= len(self._text):
             return False
-        searched = max(0, len(self._text) - self._longest_stop + 1)
-        self._text += piece
-        for entry in reversed(self._tokens):
-            if entry.end is not None:
-                break
-            entry.end = len(self._text)
         found = [at for stop in self._stop if (at := self._text.find(stop, searched)) >= 0]
         if found:
             self._text = self._text[: min(found)]
@@ -57,6 +68,25 @@ class TextStream:
                 self._tokens.pop()
             self.stopped = True
         return self.stopped
+
+    def _add(self, token: int) -> None:
+        piece = self._stream.step(self._tokenizer.backend_tokenizer, token)
+        self._tokens.append(_Token(token, None))
+        if piece is None:
+            return
+        self._text += piece
+        for entry in reversed(self._tokens):
+            if entry.end is not None:
+                break
+            entry.end = len(self._text)
+
+    def _protected(self) -> int:
+        """Length of the text in which no stop string is looked for."""
+        count = min(max(self._least, self._resumed), len(self._tokens))
+        if not count:
+            return 0
+        end = self._tokens[count - 1].end
+        return len(self._text) if end is None else end
 
     def release(self, final: bool = False) -> tuple[str, tuple[int, ...]]:
         """Text and tokens that are final and were not released before; with `final`, all that is left."""
@@ -70,6 +100,8 @@ class TextStream:
             if end is not None and end <= until:
                 break
             count -= 1
+        if not final:
+            until = (self._tokens[count - 1].end or 0) if count else 0
         text = self._text[self._released_text : until]
         tokens = tuple(entry.id for entry in self._tokens[self._released_tokens : count])
         self._released_text, self._released_tokens = max(until, self._released_text), count

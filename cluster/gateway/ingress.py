@@ -53,7 +53,8 @@ class GatewayDeployment:
                     if isinstance(message, pb.Delta):
                         yield pb.GenerateResponse(delta=message)
                     else:
-                        _set_provenance(grpc_context, message)
+                        if message.index == 0:
+                            _set_provenance(grpc_context, message)
                         yield pb.GenerateResponse(answer=message)
         except RequestError as error:
             _set_status(grpc_context, error)
@@ -63,24 +64,32 @@ class GatewayDeployment:
     async def Complete(  # noqa: N802
         self, request: pb.GenerateRequest, grpc_context: RayServegRPCContext
     ) -> pb.CompleteResponse:
-        response = pb.CompleteResponse()
+        responses: list[pb.CompleteResponse] = []
         try:
             async for message in self._service.answer(request, grpc_context.invocation_metadata()):
+                while len(responses) <= message.index:
+                    responses.append(pb.CompleteResponse())
+                response = responses[message.index]
                 if isinstance(message, pb.Delta):
                     response.text += message.text
                     response.token_ids.extend(message.token_ids)
+                    response.logprobs.extend(message.logprobs)
                 else:
-                    _set_provenance(grpc_context, message)
                     response.answer.CopyFrom(message)
         except RequestError as error:
             _set_status(grpc_context, error)
-        return response
+            return pb.CompleteResponse()
+        first, *more = responses
+        _set_provenance(grpc_context, first.answer)
+        first.more.extend(more)
+        return first
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         return create_app(self._service)
 
 
 def _set_provenance(context: RayServegRPCContext, answer: pb.Answer) -> None:
+    """Of several answers the first's: metadata hold no more."""
     context.set_trailing_metadata([(wire.PROVENANCE_KEY, wire.to_trailer(answer.provenance))])
 
 

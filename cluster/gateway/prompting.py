@@ -11,6 +11,7 @@ from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from cluster.checkpoints.loading import load_tokenizer
 from cluster.checkpoints.registry import Checkpoint, resolve
+from cluster.checkpoints.token_bytes import TokenBytes
 
 
 class ConversationError(ValueError):
@@ -26,6 +27,12 @@ class Prompting(Protocol):
     def encode(self, text: str) -> list[int]:
         """Raw text, with what the tokenizer puts before every text, once."""
 
+    def encode_inside(self, text: str) -> list[int]:
+        """Text as it stands inside another, with nothing put before it."""
+
+    def token_bytes(self, token: int) -> bytes:
+        """A token's UTF-8, which may be a part of a character."""
+
     def encode_chat(self, messages: Sequence[tuple[str, str]]) -> list[int]:
         """(role, content) pairs up to where the model's answer begins. Raises ConversationError."""
 
@@ -35,6 +42,7 @@ class TokenizerPrompting:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, vocab_size: int, context_length: int) -> None:
         self._tokenizer = tokenizer
+        self._bytes = TokenBytes(tokenizer)
         self.vocab_size = vocab_size
         self.context_length = context_length
 
@@ -43,6 +51,12 @@ class TokenizerPrompting:
         # A text that brings its own beginning would get a second one.
         special = not (isinstance(bos, str) and text.startswith(bos))
         return list(self._tokenizer(text, add_special_tokens=special)["input_ids"])
+
+    def encode_inside(self, text: str) -> list[int]:
+        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def token_bytes(self, token: int) -> bytes:
+        return self._bytes.of(token)
 
     def encode_chat(self, messages: Sequence[tuple[str, str]]) -> list[int]:
         if not self._tokenizer.chat_template:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
+from dataclasses import replace
 from typing import Protocol
 
 from opentelemetry.trace import Tracer
@@ -16,10 +17,13 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, 
 
 from cluster.gateway import wire
 from cluster.gateway.errors import Reason, RequestError
+from cluster.gateway.merging import merged
+from cluster.gateway.parameters import choices_of
 from cluster.gateway.prompting import Prompting
 from cluster.gateway.record import RequestRecord
 from cluster.gateway.spec import GatewaySpec
 from cluster.gateway.validation import Identity, check_model, validate
+from cluster.speculation.noise import choice_seed
 from cluster.speculation.request import (
     Committed,
     Failed,
@@ -77,13 +81,57 @@ class GatewayService:
     async def answer(
         self, request: pb.GenerateRequest, metadata: Iterable[tuple[str, str | bytes]]
     ) -> AsyncGenerator[pb.Delta | pb.Answer, None]:
-        """Deltas, then the Answer. Raises RequestError; cancelling it frees the verifier's sequence."""
+        """Deltas, then the Answer; of several answers mixed, each ended by its own. Raises RequestError;
+        cancelling it frees the verifier's sequences."""
+        metadata = list(metadata)
         record = self._record(request, metadata)
-        try:
+        with self._recording(record):
+            identity = Identity(record.request_id, record.traceparent)
+            generation = await asyncio.get_running_loop().run_in_executor(
+                self._tokenising, validate, request, self._spec, self._prompting, identity
+            )
             # Closed here and now when the consumer leaves, not when the garbage collector comes by.
-            async with aclosing(self._answer(request, record)) as messages:
+            async with aclosing(self._answers(request, metadata, record, generation)) as messages:
                 async for message in messages:
                     yield message
+
+    def _answers(
+        self,
+        request: pb.GenerateRequest,
+        metadata: Iterable[tuple[str, str | bytes]],
+        record: RequestRecord,
+        generation: GenerationRequest,
+    ) -> AsyncGenerator[pb.Delta | pb.Answer, None]:
+        """Each of several answers is a request of its own to the verifiers, with a span and a log line."""
+        streams = [self._decode(generation, record, 0)]
+        others = range(1, choices_of(request))
+        streams.extend(self._another(request, metadata, generation, index) for index in others)
+        return streams[0] if len(streams) == 1 else merged(streams)
+
+    async def _another(
+        self,
+        request: pb.GenerateRequest,
+        metadata: Iterable[tuple[str, str | bytes]],
+        first: GenerationRequest,
+        index: int,
+    ) -> AsyncGenerator[pb.Delta | pb.Answer, None]:
+        record = self._record(request, metadata)
+        own = replace(
+            first,
+            request_id=record.request_id,
+            traceparent=record.traceparent,
+            seed=choice_seed(first.seed, index),
+        )
+        with self._recording(record):
+            async with aclosing(self._decode(own, record, index)) as messages:
+                async for message in messages:
+                    yield message
+
+    @contextmanager
+    def _recording(self, record: RequestRecord) -> Iterator[None]:
+        """Closes the record by whatever comes through; raises RequestError for every fault."""
+        try:
+            yield
         except RequestError as error:
             record.refused(error)
             raise
@@ -112,13 +160,10 @@ class GatewayService:
             request.domain[:64],
         )
 
-    async def _answer(
-        self, request: pb.GenerateRequest, record: RequestRecord
+    async def _decode(
+        self, generation: GenerationRequest, record: RequestRecord, index: int
     ) -> AsyncGenerator[pb.Delta | pb.Answer, None]:
-        identity = Identity(record.request_id, record.traceparent)
-        generation = await asyncio.get_running_loop().run_in_executor(
-            self._tokenising, validate, request, self._spec, self._prompting, identity
-        )
+        labels = wire.Labels(generation.request_id, self._spec.served_name, index)
         record.accepted(generation)
         events = self._verify(generation)
         ended = False
@@ -128,10 +173,10 @@ class GatewayService:
                 match event:
                     case Committed():
                         record.streamed()
-                        yield wire.to_delta(event, generation.law, generation.request_id)
+                        yield wire.to_delta(event, generation.law, labels, self._prompting.token_bytes)
                     case Finished():
                         record.finished(event)
-                        yield wire.to_answer(event, generation.request_id, self._spec.served_name)
+                        yield wire.to_answer(event, labels)
                         return
                     case Refused():
                         raise RequestError(Reason.OVERLOADED, _sentence(event.detail))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
@@ -14,6 +16,8 @@ from cluster.speculation.messages import DrafterIdentity
 from cluster.speculation.provenance import Numerics, Provenance
 from cluster.speculation.request import Committed, Finished, FinishReason
 from truedraft.v1 import inference_pb2 as pb
+
+TokenBytes = Callable[[int], bytes]
 
 # Trailing metadata over gRPC, headers over HTTP. RETRY_KEY: seconds, as HTTP has it.
 PROVENANCE_KEY = "truedraft-provenance"
@@ -29,14 +33,43 @@ _FINISH = {
 }
 
 
-def to_delta(event: Committed, law: Law, request_id: str) -> pb.Delta:
-    return pb.Delta(text=event.text, token_ids=event.token_ids, law=law.name, id=request_id)
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What the messages of one answer say of it: the request's id, the model's name, which of n it is."""
+
+    id: str
+    model: str
+    index: int = 0
 
 
-def to_answer(event: Finished, request_id: str, model: str) -> pb.Answer:
+def to_delta(event: Committed, law: Law, labels: Labels, token_bytes: TokenBytes) -> pb.Delta:
+    """token_bytes: a token's UTF-8."""
+    return pb.Delta(
+        text=event.text,
+        token_ids=event.token_ids,
+        law=law.name,
+        id=labels.id,
+        index=labels.index,
+        logprobs=[
+            pb.TokenLogprob(
+                token_id=each.token,
+                logprob=each.logprob,
+                text=token_bytes(each.token),
+                top=[
+                    pb.TokenLogprob(token_id=token, logprob=value, text=token_bytes(token))
+                    for token, value in each.top
+                ],
+            )
+            for each in event.logprobs
+        ],
+    )
+
+
+def to_answer(event: Finished, labels: Labels) -> pb.Answer:
     return pb.Answer(
-        id=request_id,
-        model=model,
+        id=labels.id,
+        model=labels.model,
+        index=labels.index,
         finish_reason=_FINISH[event.reason],
         usage=pb.Usage(input_tokens=event.input_tokens, output_tokens=event.output_tokens),
         provenance=to_proto(event.provenance),

@@ -34,6 +34,14 @@ def derive_key(seed: int, purpose: Purpose) -> int:
     return int.from_bytes(digest, "little")
 
 
+def choice_seed(seed: int, index: int) -> int:
+    """The seed of one of several answers to a request with `seed`; the first has the request's own."""
+    if index == 0:
+        return seed
+    digest = hashlib.blake2b(f"{index}:{seed}".encode(), digest_size=8, person=b"truedraft.choice")
+    return int.from_bytes(digest.digest(), "little")
+
+
 def _uniform(key: int, base: int, index: int) -> float:
     """A double with 52 random bits in the open interval (0, 1). The last word of the counter keeps it
     apart from the words behind Gumbel noise, should keys ever meet."""

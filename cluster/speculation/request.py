@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from cluster.speculation.controls import Controls
 from cluster.speculation.law import Law
 from cluster.speculation.provenance import Provenance
 from cluster.speculation.sampling import Sampling
@@ -21,8 +22,11 @@ class FinishReason(StrEnum):
 class GenerationRequest:
     """Validated by the gateway: a prompt of at least one token that leaves room for max_tokens.
 
-    traceparent: W3C trace context of the request's root span, empty without tracing; seed_drawn: the seed was
-    drawn at random for this request alone.
+    stop_ids: tokens that end the answer and are no part of it, as the model's own ends are unless
+    ignore_eos; logprobs: how many alternatives to each token are told, None for no log-probabilities at
+    all; resumed_ids: the beginning of the output, from an answer that was interrupted, fewer than
+    max_tokens; traceparent: W3C trace context of the request's root span, empty without tracing;
+    seed_drawn: the seed was drawn at random for this request alone.
     """
 
     request_id: str
@@ -36,14 +40,33 @@ class GenerationRequest:
     domain: str = ""
     traceparent: str = ""
     seed_drawn: bool = False
+    controls: Controls = field(default_factory=Controls)
+    stop_ids: frozenset[int] = frozenset()
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    resumed_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token's log-probability under the model, before any parameter of the request; top: the most
+    probable tokens with theirs, the likeliest first."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Text and tokens that are final. One commit may carry several tokens, or text alone."""
+    """Text and tokens that are final. One commit may carry several tokens, or text alone.
+
+    logprobs: one for each token, none where they were not asked for.
+    """
 
     text: str
     token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

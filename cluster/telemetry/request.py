@@ -43,6 +43,15 @@ def root_attributes(request: GenerationRequest, model: str, operation: str) -> d
         attributes[names.GEN_AI_REQUEST_SEED] = request.seed
     if request.domain:
         attributes[names.DOMAIN] = request.domain
+    controls = request.controls
+    optional: dict[str, tuple[Scalar, Scalar]] = {
+        names.GEN_AI_REQUEST_FREQUENCY_PENALTY: (float(controls.frequency_penalty), 0.0),
+        names.GEN_AI_REQUEST_PRESENCE_PENALTY: (float(controls.presence_penalty), 0.0),
+        names.REQUEST_REPETITION_PENALTY: (float(controls.repetition_penalty), 1.0),
+        names.REQUEST_MIN_TOKENS: (controls.min_tokens, 0),
+        names.REQUEST_RESUMED_TOKENS: (len(request.resumed_ids), 0),
+    }
+    attributes |= {name: value for name, (value, neutral) in optional.items() if value != neutral}
     return attributes | _params(request.law)
 
 

@@ -5,6 +5,7 @@ import os
 import runpy
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -43,6 +44,40 @@ def test_http_and_grpc_give_one_answer(cluster, client):
     assert {chunk.truedraft["law"] for chunk in chunks} == {"coupled"}
     assert whole.usage.completion_tokens == truth.final.usage.output_tokens
     assert whole.truedraft["claim"] == chunks[-1].truedraft["claim"] == "identical-tokens"
+
+
+def test_parameters_arrive_and_speculation_changes_nothing(client):
+    fields = {
+        "prompt": PROMPT,
+        "temperature": 0.7,
+        "seed": 3,
+        "max_tokens": 30,
+        "n": 2,
+        "logprobs": 2,
+        "frequency_penalty": -1.0,
+        "logit_bias": {"40": 5},
+    }
+    more = {"repetition_penalty": 1.1, "min_tokens": 20, "bad_words": ["the"], "stop_token_ids": [7]}
+    answers = [
+        client.completions.create(model="tiny", **fields, extra_body=more | {"truedraft": {"law": law}})
+        for law in ("coupled", "none")
+    ]
+    drafted, plain = answers
+    assert [c.text for c in drafted.choices] == [c.text for c in plain.choices]
+    assert drafted.choices[0].text != drafted.choices[1].text
+    for one, other in zip(drafted.choices, plain.choices, strict=True):
+        assert one.truedraft["token_ids"] == other.truedraft["token_ids"]
+        assert one.logprobs.token_logprobs == pytest.approx(other.logprobs.token_logprobs, abs=1e-3)
+        assert len(one.logprobs.tokens) == len(one.truedraft["token_ids"])
+    assert drafted.usage.completion_tokens == sum(len(c.truedraft["token_ids"]) for c in drafted.choices)
+
+
+def test_an_answer_is_resumed(cluster, client):
+    ask = Ask(prompt=PROMPT, temperature=0.8, seed=5, max_tokens=40, frequency_penalty=0.5)
+    whole = cluster.client.answer(ask)
+    rest = cluster.client.answer(replace(ask, resumed_output_ids=whole.token_ids[:13]))
+    assert whole.token_ids[13:] == rest.token_ids
+    assert whole.text.endswith(rest.text)
 
 
 def test_the_openai_client_reads_provenance_headers_and_trace(cluster, client):

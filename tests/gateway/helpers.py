@@ -32,6 +32,12 @@ class Characters:
     def encode(self, text: str) -> list[int]:
         return [ord(character) % 256 for character in text]
 
+    def encode_inside(self, text: str) -> list[int]:
+        return self.encode(text)
+
+    def token_bytes(self, token: int) -> bytes:
+        return bytes([token])
+
     def encode_chat(self, messages: Sequence[tuple[str, str]]) -> list[int]:
         if messages[0][0] == "assistant":
             raise ConversationError("the first turn is the user's")

@@ -15,6 +15,7 @@ from ray.serve.exceptions import BackPressureError
 from cluster.gateway.errors import RequestError
 from cluster.gateway.record import log
 from cluster.gateway.service import GatewayService
+from cluster.speculation.noise import choice_seed
 from cluster.speculation.request import Committed, Failed, Refused
 from tests.gateway.helpers import FINISHED, SPEC, Characters, FakeEvents
 from truedraft.v1 import inference_pb2 as pb
@@ -185,3 +186,34 @@ async def test_leaving_after_the_answer_changes_nothing(bench):
     assert not run.events.cancelled
     assert run.line["outcome"] == "finished"
     assert run.span.events == ()
+
+
+async def test_several_answers_have_seeds_spans_and_lines_of_their_own(bench):
+    run = bench(Committed("he", (1,)), FINISHED)
+    messages = await run.all(n=3, seed=7)
+    assert sorted(message.index for message in messages) == [0, 0, 1, 1, 2, 2]
+    assert len({request.request_id for request in run.sent}) == 3
+    seeds = [request.seed for request in run.sent]
+    assert seeds[0] == 7
+    assert len(set(seeds)) == 3
+    assert seeds == [choice_seed(7, index) for index in range(3)]
+    assert len(run.exporter.get_finished_spans()) == 3
+    assert {span.attributes["truedraft.claim"] for span in run.exporter.get_finished_spans()} == {"exact-law"}
+
+
+async def test_one_of_several_answers_that_fails_ends_them_all(bench):
+    run = bench(Refused("the queue is full"))
+    with pytest.raises(RequestError, match="The queue is full"):
+        await run.all(n=2)
+    assert len(run.exporter.get_finished_spans()) == 2
+
+
+async def test_a_client_that_leaves_frees_every_one_of_several_answers(bench):
+    run = bench(Committed("he", (1,)), hang=True)
+    answer = run.ask(n=3)
+    for _ in range(3):
+        await anext(answer)
+    await answer.aclose()
+    assert run.events.cancelled
+    assert {span.attributes["error.type"] for span in run.exporter.get_finished_spans()} == {"CANCELLED"}
+    assert len(run.exporter.get_finished_spans()) == 3

@@ -5,7 +5,9 @@ import dataclasses
 import pytest
 
 from cluster.gateway.errors import Reason
-from cluster.gateway.validation import Identity, InvalidRequestError, validate
+from cluster.gateway.invalid import InvalidRequestError
+from cluster.gateway.validation import Identity, validate
+from cluster.speculation.controls import Controls
 from cluster.speculation.law import COUPLED, NONE, Law
 from cluster.speculation.sampling import Sampling
 from tests.gateway.helpers import SPEC, Characters
@@ -55,6 +57,45 @@ def test_everything_given_is_passed_on():
     )
     assert (request.max_tokens, request.stop, request.seed) == (64, ("a", "b"), 2**64 - 1)
     assert (request.law, request.domain) == (NONE, "coding")
+
+
+def test_controls_are_passed_on():
+    request = check(
+        pb.GenerateRequest(
+            prompt="x",
+            sampling=pb.Sampling(
+                repetition_penalty=1.2,
+                frequency_penalty=0.5,
+                presence_penalty=-0.5,
+                logit_bias={9: -100, 3: 2},
+            ),
+            bad_words=["no", " no"],
+            min_tokens=2,
+            stop_token_ids=[5],
+            ignore_eos=True,
+            top_logprobs=0,
+            resumed_output_ids=[7, 8],
+        )
+    )
+    assert request.controls == Controls(
+        logit_bias=((3, 2.0), (9, -100.0)),
+        repetition_penalty=1.2,
+        frequency_penalty=0.5,
+        presence_penalty=-0.5,
+        bad_words=(tuple(b"no"), tuple(b" no")),
+        min_tokens=2,
+    )
+    assert (request.stop_ids, request.ignore_eos, request.logprobs) == (frozenset({5}), True, 0)
+    assert request.resumed_ids == (7, 8)
+
+
+def test_what_is_forbidden_needs_a_law_that_does_not_emit_it():
+    spec = dataclasses.replace(SPEC, laws=("coupled", "collaborative:interpolation"))
+    fields = {"prompt": "x", "law": "collaborative:interpolation", "bad_words": ["no"]}
+    with pytest.raises(InvalidRequestError, match="give it a ceiling") as caught:
+        check(pb.GenerateRequest(**fields, law_params={"lambda": 0.5, "max_distortion": 0.1}), spec)
+    assert caught.value.field == "bad_words"
+    assert check(pb.GenerateRequest(**fields, law_params={"lambda": 0.5, "ceiling": 2}), spec)
 
 
 def test_zero_is_a_value_and_not_an_absence():
@@ -113,6 +154,25 @@ def test_messages_go_through_the_chat_template():
         ({"stop": ["a", "b", "c"]}, "stop", "at most 2"),
         ({"stop": ["x" * 257]}, "stop", "at most 256"),
         ({"domain": "x" * 65}, "domain", "at most 64"),
+        ({"sampling": pb.Sampling(logit_bias={256: 1})}, "sampling.logit_bias", "256 is outside"),
+        ({"sampling": pb.Sampling(logit_bias={1: 101})}, "sampling.logit_bias", "between -100 and 100"),
+        ({"sampling": pb.Sampling(logit_bias={1: float("nan")})}, "sampling.logit_bias", "got nan"),
+        ({"sampling": pb.Sampling(repetition_penalty=0)}, "sampling.repetition_penalty", "above 0"),
+        ({"sampling": pb.Sampling(frequency_penalty=3)}, "sampling.frequency_penalty", "-2 and 2"),
+        ({"sampling": pb.Sampling(presence_penalty=-3)}, "sampling.presence_penalty", "-2 and 2"),
+        ({"bad_words": [" "]}, "bad_words", "must not be empty"),
+        ({"bad_words": ["x"] * 257}, "bad_words", "at most 256"),
+        ({"min_tokens": -1}, "min_tokens", "at least 0"),
+        ({"min_tokens": 6, "max_tokens": 5}, "min_tokens", "more than the 5 of max_tokens"),
+        ({"stop_token_ids": [256]}, "stop_token_ids", "256 is outside"),
+        ({"stop_token_ids": [1] * 65}, "stop_token_ids", "at most 64"),
+        ({"top_logprobs": 21}, "top_logprobs", "between 0 and 20"),
+        ({"top_logprobs": -1}, "top_logprobs", "got -1"),
+        ({"n": 0}, "n", "between 1 and 16"),
+        ({"n": 10**9}, "n", "got 1000000000"),
+        ({"n": 2, "resumed_output_ids": [1]}, "n", "one answer is resumed"),
+        ({"resumed_output_ids": [1] * 5, "max_tokens": 5}, "resumed_output_ids", "leave nothing"),
+        ({"resumed_output_ids": [256]}, "resumed_output_ids", "256 is outside"),
     ],
 )
 def test_refused_in_one_sentence_that_names_the_field(fields, field, words):

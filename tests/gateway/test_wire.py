@@ -11,7 +11,7 @@ from cluster.speculation.distortion import DistortionTotals
 from cluster.speculation.law import COUPLED, Claim, Law
 from cluster.speculation.messages import DrafterIdentity
 from cluster.speculation.provenance import Numerics, Provenance
-from cluster.speculation.request import Committed, Finished, FinishReason
+from cluster.speculation.request import Committed, Finished, FinishReason, TokenLogprob
 from truedraft.v1 import inference_pb2 as pb
 
 counts = st.integers(0, 2**32 - 1)
@@ -99,8 +99,16 @@ def test_trailer_is_ascii_and_short():
 
 
 def test_events():
-    delta = wire.to_delta(Committed("hi", (1, 2)), COUPLED, "id")
+    labels = wire.Labels("id", "toy", 3)
+    told = (TokenLogprob(1, -0.5, ((7, -0.25),)), TokenLogprob(2, -1.5))
+    delta = wire.to_delta(Committed("hi", (1, 2), told), COUPLED, labels, lambda token: bytes([token]))
+    assert [(each.token_id, each.logprob, each.text) for each in delta.logprobs] == [
+        (1, -0.5, b"\x01"),
+        (2, -1.5, b"\x02"),
+    ]
+    assert delta.logprobs[0].top[0].text == b"\x07"
+    assert delta.index == 3
     assert (delta.id, delta.text, list(delta.token_ids), delta.law) == ("id", "hi", [1, 2], "coupled")
-    answer = wire.to_answer(Finished(FinishReason.LENGTH, 5, 4, example()), "id", "toy")
+    answer = wire.to_answer(Finished(FinishReason.LENGTH, 5, 4, example()), labels)
     assert (answer.id, answer.model, answer.finish_reason) == ("id", "toy", pb.FINISH_REASON_LENGTH)
     assert (answer.usage.input_tokens, answer.usage.output_tokens) == (5, 4)

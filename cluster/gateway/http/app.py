@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -78,13 +79,15 @@ async def _answer(
         first = await anext(messages)
         law = first.law if isinstance(first, pb.Delta) else first.provenance.effective_law
         return _Stream(_events(first, messages, shape, with_usage), messages, law)
-    choice = Choice()
+    choices: defaultdict[int, Choice] = defaultdict(Choice)
     async with aclosing(messages):
         async for message in messages:
-            choice.take(message)
-    trailer = wire.to_trailer(choice.answer.provenance)
-    headers = {LAW_HEADER: choice.answer.provenance.effective_law, wire.PROVENANCE_KEY: trailer}
-    return JSONResponse(shape.whole(choice.answer.id, choice), headers=headers)
+            choices[message.index].take(message)
+    provenance_of_first = choices[0].answer.provenance
+    trailer = wire.to_trailer(provenance_of_first)
+    headers = {LAW_HEADER: provenance_of_first.effective_law, wire.PROVENANCE_KEY: trailer}
+    whole = shape.whole([choices[index] for index in sorted(choices)])
+    return JSONResponse(whole, headers=headers)
 
 
 class _Stream(StreamingResponse):
@@ -108,19 +111,25 @@ async def _events(
     first: pb.Delta | pb.Answer, messages: _Messages, shape: Completions, with_usage: bool
 ) -> AsyncGenerator[bytes, None]:
     """Server-sent events. An error in the middle is an event of its own, after which nothing comes."""
+    # Each of several answers has an id of its own; the stream has the first one's that was seen.
+    answers: dict[int, pb.Answer] = {}
+    opened: set[int] = set()
     async with aclosing(messages):
         try:
-            opening = shape.opening()
-            if opening:
-                yield event(shape.chunk(first.id, opening))
             async for message in _all(first, messages):
+                index = message.index
+                if index not in opened and (opening := shape.opening(index)) is not None:
+                    yield event(shape.chunk(first.id, [opening]))
+                opened.add(index)
                 if isinstance(message, pb.Delta):
                     law = {"law": message.law, "token_ids": list(message.token_ids)}
-                    yield event(shape.chunk(message.id, [shape.delta(message)], truedraft=law))
-                    continue
-                yield event(shape.chunk(message.id, [shape.end(message)], truedraft=provenance(message)))
-                if with_usage:
-                    yield event(shape.chunk(message.id, [], usage=usage(message)))
+                    yield event(shape.chunk(first.id, [shape.delta(message)], truedraft=law))
+                else:
+                    answers[index] = message
+                    end = shape.end(message)
+                    yield event(shape.chunk(first.id, [end], truedraft=provenance(message)))
+            if with_usage:
+                yield event(shape.chunk(first.id, [], usage=usage(list(answers.values()))))
         except RequestError as error:
             yield event(problems.body(error))
             return

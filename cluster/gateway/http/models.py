@@ -11,11 +11,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from cluster.gateway.errors import Reason
-from cluster.gateway.validation import InvalidRequestError
+from cluster.gateway.invalid import InvalidRequestError, short
+from cluster.gateway.parameters import MAX_TOP_LOGPROBS
 from truedraft.v1 import inference_pb2 as pb
 
 _Int32 = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 _Token = Annotated[int, Field(ge=0, lt=2**32)]
+
+_ID_DIGITS = 10
 
 # What the fields of inference.proto are called here, where they are called differently.
 _NAMES = {
@@ -23,6 +26,7 @@ _NAMES = {
     "law": "truedraft.law",
     "law_params": "truedraft.law_params",
     "domain": "truedraft.domain",
+    "resumed_output_ids": "truedraft.resumed_output_ids",
 }
 
 
@@ -46,10 +50,12 @@ class TruedraftFields(_Body):
     law_params: dict[str, float] = Field(default_factory=dict)
     max_distortion: float | None = None
     domain: str | None = None
+    resumed_output_ids: list[_Token] = Field(default_factory=list)
 
     def put(self, request: pb.GenerateRequest) -> None:
         """Adds these fields to a request."""
         request.law, request.domain = self.law or "", self.domain or ""
+        request.resumed_output_ids.extend(self.resumed_output_ids)
         request.law_params.update(self.law_params)
         if self.max_distortion is not None:
             if self.law_params.get("max_distortion", self.max_distortion) != self.max_distortion:
@@ -67,6 +73,15 @@ class _Generation(_Body):
     min_p: float | None = None
     typical_p: float | None = None
     eta_cutoff: float | None = None
+    repetition_penalty: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    bad_words: list[str] | None = None
+    min_tokens: _Int32 | None = None
+    stop_token_ids: list[_Token] | None = None
+    ignore_eos: bool | None = None
+    n: _Int32 | None = None
     max_tokens: _Int32 | None = None
     stop: str | list[str] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
@@ -83,8 +98,21 @@ class _Generation(_Body):
             raise InvalidRequestError("stream_options", "stream_options is for streams: set stream to true")
         return self.stream_options.include_usage
 
-    def _to_proto(self, limit: int | None, **prompt: Any) -> pb.GenerateRequest:
-        """limit: max_tokens; prompt: one of prompt, prompt_ids and messages. Raises InvalidRequestError."""
+    def _biases(self) -> dict[int, float]:
+        """JSON has strings for keys. Raises InvalidRequestError."""
+        biases: dict[int, float] = {}
+        for key, bias in (self.logit_bias or {}).items():
+            if not (key.isascii() and key.isdigit() and len(key) <= _ID_DIGITS and int(key) < 2**32):
+                sentence = f"logit_bias is by token ids, {short(key)} is none"
+                raise InvalidRequestError("sampling.logit_bias", sentence)
+            if int(key) in biases:
+                raise InvalidRequestError("sampling.logit_bias", f"logit_bias has token {int(key)} twice")
+            biases[int(key)] = bias
+        return biases
+
+    def _to_proto(self, limit: int | None, alternatives: int | None, **prompt: Any) -> pb.GenerateRequest:
+        """limit: max_tokens; alternatives: top_logprobs; prompt: one of prompt, prompt_ids and messages.
+        Raises InvalidRequestError."""
         stop = [self.stop] if isinstance(self.stop, str) else self.stop
         try:
             request = pb.GenerateRequest(
@@ -96,9 +124,19 @@ class _Generation(_Body):
                     min_p=self.min_p,
                     typical_p=self.typical_p,
                     eta_cutoff=self.eta_cutoff,
+                    repetition_penalty=self.repetition_penalty,
+                    frequency_penalty=self.frequency_penalty,
+                    presence_penalty=self.presence_penalty,
+                    logit_bias=self._biases(),
                 ),
                 max_tokens=limit,
+                min_tokens=self.min_tokens,
                 stop=stop,
+                stop_token_ids=self.stop_token_ids,
+                ignore_eos=self.ignore_eos,
+                bad_words=self.bad_words,
+                top_logprobs=alternatives,
+                n=self.n,
                 seed=self.seed,
                 **prompt,
             )
@@ -115,22 +153,24 @@ class CompletionRequest(_Generation):
     """POST /v1/completions."""
 
     prompt: str | list[_Token] | list[str]
-    n: Literal[1] | None = None
-    best_of: Literal[1] | None = None
+    logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    best_of: _Int32 | None = None
     echo: Literal[False] | None = None
     suffix: None = None
-    logprobs: None = None
 
     def to_proto(self) -> pb.GenerateRequest:
         """Raises InvalidRequestError."""
+        if self.best_of not in (None, self.n or 1):
+            sentence = "best_of is not served here; it may only be n or left out"
+            raise InvalidRequestError("best_of", sentence, Reason.UNKNOWN_PARAMETER)
         if isinstance(self.prompt, str):
-            return self._to_proto(self.max_tokens, prompt=self.prompt)
+            return self._to_proto(self.max_tokens, self.logprobs, prompt=self.prompt)
         texts = [each for each in self.prompt if isinstance(each, str)]
         if len(texts) > 1:
             raise InvalidRequestError("prompt", "one prompt is taken a request")
         if texts:
-            return self._to_proto(self.max_tokens, prompt=texts[0])
-        return self._to_proto(self.max_tokens, prompt_ids=self.prompt)
+            return self._to_proto(self.max_tokens, self.logprobs, prompt=texts[0])
+        return self._to_proto(self.max_tokens, self.logprobs, prompt_ids=self.prompt)
 
 
 class TextPart(_Body):
@@ -154,8 +194,8 @@ class ChatRequest(_Generation):
 
     messages: list[Message]
     max_completion_tokens: _Int32 | None = None
-    n: Literal[1] | None = None
-    logprobs: Literal[False] | None = None
+    logprobs: bool | None = None
+    top_logprobs: _Int32 | None = None
     store: Literal[False] | None = None
 
     def to_proto(self) -> pb.GenerateRequest:
@@ -170,7 +210,10 @@ class ChatRequest(_Generation):
         except UnicodeEncodeError:
             sentence = "a message holds text that is no Unicode: a surrogate without its other half"
             raise InvalidRequestError("messages", sentence, Reason.MALFORMED_REQUEST) from None
-        return self._to_proto(limit, messages=messages)
+        if self.top_logprobs is not None and not self.logprobs:
+            raise InvalidRequestError("top_logprobs", "top_logprobs needs logprobs to be true")
+        alternatives = (self.top_logprobs or 0) if self.logprobs else None
+        return self._to_proto(limit, alternatives, messages=messages)
 
 
 class ErrorContent(BaseModel):

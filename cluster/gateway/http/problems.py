@@ -87,7 +87,9 @@ def _refusal(problems: Sequence[Any], given: Any) -> RequestError:
         )
     text = problem["msg"].removeprefix("Value error, ")
     where = f"{_short(place)}: " if place else ""
-    return RequestError(Reason.MALFORMED_REQUEST, f"{where}{text[:1].lower()}{text[1:]}.", place)
+    out_of_range = kind.startswith(("greater_than", "less_than"))
+    reason = Reason.INVALID_ARGUMENT if out_of_range else Reason.MALFORMED_REQUEST
+    return RequestError(reason, f"{where}{text[:1].lower()}{text[1:]}.", place)
 
 
 def _place(parts: Sequence[Any], given: Any) -> str:

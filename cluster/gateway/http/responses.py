@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from cluster.gateway import wire
+from cluster.gateway.http import logprobs
 from truedraft.v1 import inference_pb2 as pb
 
 Json = dict[str, Any]
@@ -17,10 +20,11 @@ _FINISH = {pb.FINISH_REASON_STOP: "stop", pb.FINISH_REASON_LENGTH: "length"}
 
 @dataclass(slots=True)
 class Choice:
-    """An answer as it grows."""
+    """One answer as it grows."""
 
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
+    logprobs: list[pb.TokenLogprob] = field(default_factory=list)
     answer: pb.Answer = field(default_factory=pb.Answer)
 
     def take(self, message: pb.Delta | pb.Answer) -> None:
@@ -30,6 +34,7 @@ class Choice:
         else:
             self.text += message.text
             self.token_ids.extend(message.token_ids)
+            self.logprobs.extend(message.logprobs)
 
 
 class Completions:
@@ -41,34 +46,44 @@ class Completions:
     def __init__(self, model: str) -> None:
         self._created = int(time.time())
         self._model = model
+        self._logprobs: defaultdict[int, logprobs.Completion] = defaultdict(logprobs.Completion)
 
-    def opening(self) -> list[Json]:
-        """Choices of a chunk before the first text, none if there is no such chunk."""
-        return []
+    def opening(self, index: int) -> Json | None:
+        """The choice of a chunk before its first text, none if there is no such chunk."""
+        return None
 
     def delta(self, message: pb.Delta) -> Json:
         """The choice of a chunk."""
-        return {"index": 0, "text": message.text, "logprobs": None, "finish_reason": None}
+        told = self._logprobs[message.index].take(message.logprobs)
+        return {"index": message.index, "text": message.text, "logprobs": told, "finish_reason": None}
 
     def end(self, answer: pb.Answer) -> Json:
         """The choice of the last chunk."""
         reason = _FINISH[answer.finish_reason]
-        return {"index": 0, "text": "", "logprobs": None, "finish_reason": reason}
+        return {"index": answer.index, "text": "", "logprobs": None, "finish_reason": reason}
 
     def choice(self, choice: Choice) -> Json:
         """A whole answer's choice."""
-        reason = _FINISH[choice.answer.finish_reason]
-        return {"index": 0, "text": choice.text, "logprobs": None, "finish_reason": reason}
+        return {
+            "index": choice.answer.index,
+            "text": choice.text,
+            "logprobs": logprobs.Completion().take(choice.logprobs),
+            "finish_reason": _FINISH[choice.answer.finish_reason],
+        }
 
     def chunk(self, request_id: str, choices: list[Json], **further: Any) -> Json:
         """An object of a stream."""
         return self._object(self.chunk_object, request_id, choices) | further
 
-    def whole(self, request_id: str, choice: Choice) -> Json:
-        """The object of an answer that is not streamed."""
-        return self._object(self.whole_object, request_id, [self.choice(choice)]) | {
-            "usage": usage(choice.answer),
-            "truedraft": provenance(choice.answer) | {"token_ids": choice.token_ids},
+    def whole(self, choices: Sequence[Choice]) -> Json:
+        """The object of answers that are not streamed; provenance is the first's, each choice has its own."""
+        described = [
+            self.choice(choice) | {"truedraft": provenance(choice.answer) | {"token_ids": choice.token_ids}}
+            for choice in choices
+        ]
+        return self._object(self.whole_object, choices[0].answer.id, described) | {
+            "usage": usage([choice.answer for choice in choices]),
+            "truedraft": described[0]["truedraft"],
         }
 
     def _object(self, name: str, request_id: str, choices: list[Json]) -> Json:
@@ -88,27 +103,32 @@ class Chat(Completions):
     whole_object = "chat.completion"
     chunk_object = "chat.completion.chunk"
 
-    def opening(self) -> list[Json]:
-        return [self._choice({"role": "assistant", "content": ""})]
+    def opening(self, index: int) -> Json | None:
+        return self._choice(index, {"role": "assistant", "content": ""})
 
     def delta(self, message: pb.Delta) -> Json:
-        return self._choice({"content": message.text})
+        told = logprobs.chat(message.logprobs)
+        return self._choice(message.index, {"content": message.text}) | {"logprobs": told}
 
     def end(self, answer: pb.Answer) -> Json:
-        return self._choice({}, _FINISH[answer.finish_reason])
+        return self._choice(answer.index, {}) | {"finish_reason": _FINISH[answer.finish_reason]}
 
     def choice(self, choice: Choice) -> Json:
-        message = {"role": "assistant", "content": choice.text, "refusal": None}
-        reason = _FINISH[choice.answer.finish_reason]
-        return {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
+        return {
+            "index": choice.answer.index,
+            "message": {"role": "assistant", "content": choice.text, "refusal": None},
+            "logprobs": logprobs.chat(choice.logprobs),
+            "finish_reason": _FINISH[choice.answer.finish_reason],
+        }
 
-    def _choice(self, delta: Json, finish_reason: str | None = None) -> Json:
-        return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+    def _choice(self, index: int, delta: Json) -> Json:
+        return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
 
 
-def usage(answer: pb.Answer) -> Json:
-    """OpenAI's names for it."""
-    prompt, completion = answer.usage.input_tokens, answer.usage.output_tokens
+def usage(answers: Sequence[pb.Answer]) -> Json:
+    """OpenAI's names for it; the prompt of several answers is counted once."""
+    prompt = answers[0].usage.input_tokens
+    completion = sum(answer.usage.output_tokens for answer in answers)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,

@@ -52,7 +52,7 @@ class InferenceServiceServicer:
     """
 
     def Generate(self, request, context):
-        """Streams text as it is committed; the last message carries the Answer.
+        """Streams text as it is committed; the last message of each answer carries its Answer.
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -60,7 +60,7 @@ class InferenceServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Complete(self, request, context):
-        """The same answer in one message.
+        """The same in one message.
         buf:lint:ignore RPC_REQUEST_STANDARD_NAME
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         """

@@ -10,7 +10,7 @@ from cluster.gateway.errors import CAUSES, Reason
 from cluster.gateway.http.app import create_app
 from cluster.gateway.limits import MAX_MESSAGE_BYTES
 from cluster.gateway.service import GatewayService
-from cluster.speculation.request import Committed, Failed, Refused
+from cluster.speculation.request import Committed, Failed, Refused, TokenLogprob
 from cluster.speculation.sampling import Sampling
 from tests.gateway.helpers import FINISHED, SPEC, Characters, FakeEvents
 
@@ -120,6 +120,70 @@ async def test_a_stream_is_the_answer_in_pieces(front, path, body):
     assert usage["usage"]["total_tokens"] == 4
 
 
+TOLD = (
+    Committed(
+        "hé", (104, 195, 169), tuple(TokenLogprob(t, -1.0, ((t, -1.0), (33, -2.0))) for t in (104, 195, 169))
+    ),
+    FINISHED,
+)
+
+
+async def test_log_probabilities_of_a_completion(front):
+    content = (await front(*TOLD).post("completions", TEXT | {"logprobs": 2})).json()
+    told = content["choices"][0]["logprobs"]
+    assert told["tokens"] == ["h", "bytes:\\xc3", "bytes:\\xa9"]
+    assert told["token_logprobs"] == [-1.0] * 3
+    assert told["text_offset"] == [0, 1, 1]
+    assert told["top_logprobs"][0] == {"h": -1.0, "!": -2.0}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_log_probabilities_of_a_chat(front, stream):
+    run, body = front(*TOLD), CHAT | {"logprobs": True, "top_logprobs": 2}
+    if stream:
+        told = (await run.chunks("chat/completions", body))[1][1]["choices"][0]["logprobs"]
+    else:
+        told = (await run.post("chat/completions", body)).json()["choices"][0]["logprobs"]
+    first = told["content"][0]
+    assert (first["token"], first["bytes"], first["logprob"]) == ("h", [104], -1.0)
+    assert [other["token"] for other in first["top_logprobs"]] == ["h", "!"]
+    assert run.sent[0].logprobs == 2
+
+
+@pytest.mark.parametrize("path", ["completions", "chat/completions"])
+async def test_several_answers(front, path):
+    body = (TEXT if path == "completions" else CHAT) | {"n": 3, "seed": 7}
+    content = (await front().post(path, body)).json()
+    assert [choice["index"] for choice in content["choices"]] == [0, 1, 2]
+    assert content["usage"] == {"prompt_tokens": 2, "completion_tokens": 6, "total_tokens": 8}
+    run = front()
+    _, chunks = await run.chunks(path, body)
+    assert {chunk["choices"][0]["index"] for chunk in chunks} == {0, 1, 2}
+    assert len({chunk["id"] for chunk in chunks}) == 1
+    assert sum(chunk["choices"][0]["finish_reason"] == "stop" for chunk in chunks) == 3
+    assert len({request.seed for request in run.sent}) == 3
+
+
+async def test_controls_by_their_names_here(front):
+    run = front()
+    body = {
+        "repetition_penalty": 1.2,
+        "frequency_penalty": 0.5,
+        "presence_penalty": -1,
+        "logit_bias": {"9": -100},
+        "bad_words": ["no"],
+        "min_tokens": 2,
+        "stop_token_ids": [5],
+        "ignore_eos": True,
+        "truedraft": {"resumed_output_ids": [1]},
+    }
+    assert (await run.post("completions", TEXT | body)).status_code == 200
+    [sent] = run.sent
+    assert sent.controls.logit_bias == ((9, -100.0),)
+    assert (sent.controls.repetition_penalty, sent.controls.min_tokens) == (1.2, 2)
+    assert (sent.stop_ids, sent.ignore_eos, sent.resumed_ids) == (frozenset({5}), True, (1,))
+
+
 async def test_max_distortion_is_a_parameter_of_the_law(front):
     run = front()
     fields = {"law": "truncation:min_p", "law_params": {"min_p": 0.2}}
@@ -137,8 +201,15 @@ BAD = [
     ("completions", TEXT | {"temperature": "hot"}, "malformed_request", "temperature"),
     ("completions", TEXT | {"temperature": -1}, "invalid_argument", "temperature"),
     ("completions", TEXT | {"top_k": -1}, "invalid_argument", "top_k"),
-    ("completions", TEXT | {"top_k": 2**40}, "malformed_request", "top_k"),
-    ("completions", TEXT | {"seed": -1}, "malformed_request", "seed"),
+    ("completions", TEXT | {"top_k": 2**40}, "invalid_argument", "top_k"),
+    ("completions", TEXT | {"seed": -1}, "invalid_argument", "seed"),
+    ("completions", TEXT | {"logit_bias": {"x": 1}}, "invalid_argument", "logit_bias"),
+    ("completions", TEXT | {"logit_bias": {"1": 1, "01": 1}}, "invalid_argument", "logit_bias"),
+    ("completions", TEXT | {"logit_bias": {"9" * 5000: 1}}, "invalid_argument", "logit_bias"),
+    ("completions", TEXT | {"best_of": 2}, "unknown_parameter", "best_of"),
+    ("completions", TEXT | {"n": 99}, "invalid_argument", "n"),
+    ("completions", TEXT | {"logprobs": 21}, "invalid_argument", "logprobs"),
+    ("chat/completions", CHAT | {"top_logprobs": 2}, "invalid_argument", "top_logprobs"),
     ("completions", TEXT | {"max_tokens": 0}, "invalid_argument", "max_tokens"),
     ("completions", TEXT | {"max_tokens": 99}, "invalid_argument", "max_tokens"),
     ("completions", TEXT | {"model": "gpt"}, "model_not_found", "model"),
