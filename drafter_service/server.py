@@ -61,6 +61,7 @@ class DraftingServer(drafting_pb2_grpc.DraftingServiceServicer):
         self._replica = Replica(
             DrafterIdentity(drafter.model, drafter.kind, replica), incarnation=secrets.randbits(64) | 1
         )
+        self._context, self._certain = drafter.context, drafter.certain
         self._tokenizer_hash = tokenizer_hash
         self._vocab_size = vocab_size
         self._tracer = tracer
@@ -162,4 +163,6 @@ class DraftingServer(drafting_pb2_grpc.DraftingServiceServicer):
             drafter_kind=identity.kind,
             drafter_replica=identity.replica,
             incarnation=self._replica.incarnation,
+            context=self._context,
+            certain=self._certain,
         )

@@ -74,7 +74,7 @@ class Rounds:
         if waits:
             length = min(length, self._always_admitted)
             sequence.budget = self._measurements.own_budget(length, len(sequence.tokens))
-        sequence.begin(length)
+        sequence.begin(length, ruled=plan.stop_below > 0.0)
         if drafting is None or length == 0:
             sequence.phase = Phase.READY
             return
@@ -111,7 +111,10 @@ class Rounds:
             fault = fault_of(reply.block, sequence.planned, self._vocab_size)
             if fault:
                 # It would fail the forward of the whole batch.
-                reply = replace(reply, block=None, fallback=Fallback.INVALID_BLOCK, detail=fault)
+                certain = reply.certain and reply.block.proposal is None
+                reply = replace(
+                    reply, block=None, fallback=Fallback.INVALID_BLOCK, detail=fault, certain=certain
+                )
         if reply.block is not None and not reply.ahead:
             seconds = time.monotonic() - sequence.asked
             self._measurements.waited(_DRAFTER, sequence.planned, seconds, reply.draft_seconds)

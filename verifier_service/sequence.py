@@ -20,7 +20,7 @@ from cluster.speculation.request import (
 from cluster.telemetry.sequence import SequenceTrace
 from verifier_service.audit.replay import Replay
 from verifier_service.audit.subject import Subject
-from verifier_service.drafting.port import DraftReply, Fallback
+from verifier_service.drafting.port import DraftReply
 from verifier_service.kv_cache import SequenceCache
 from verifier_service.tally import Origin, Tally
 from verifier_service.text import TextStream
@@ -84,8 +84,9 @@ class Sequence:
         self.planned = 0
         self.deadline = 0.0
         self.block = DraftBlock()
-        # Why there is no block, where one was asked for.
-        self.lost: Fallback | None = None
+        # Whether a rule of the round's plan may end its block; whether the block was lost; whether it was
+        # lost or cut short in a way that may depend on what was drawn.
+        self.ruled, self.lost, self.doubtful = False, False, False
         # The model that made the round's block.
         self.drafter = ""
         # What its evidence is kept under, known when it is admitted.
@@ -114,10 +115,10 @@ class Sequence:
         self.told = len(self.tokens)
         return tokens
 
-    def begin(self, planned: int) -> None:
-        """A round that asks for `planned` drafts."""
-        self.block, self.lost, self.planned, self.drafter = DraftBlock(), None, planned, ""
-        self.whole = True
+    def begin(self, planned: int, ruled: bool = False) -> None:
+        """A round that asks for `planned` drafts; ruled: a rule of the plan may end the block before."""
+        self.block, self.doubtful, self.planned, self.drafter = DraftBlock(), False, planned, ""
+        self.whole, self.ruled, self.lost = True, ruled, False
         self.trace.round_began(self.tally.rounds, len(self.tokens), planned)
 
     def admit(self, drafts: int) -> None:
@@ -130,7 +131,8 @@ class Sequence:
         if reply.block is not None:
             self.block = reply.block
             self.drafter = reply.drafter.model if reply.drafter is not None else ""
-        self.lost = reply.fallback
+        self.lost = reply.fallback is not None
+        self.doubtful = reply.depends_on_draws(self.planned, self.ruled)
         self.tally.replied(reply)
         self.phase = Phase.READY
 
@@ -143,10 +145,10 @@ class Sequence:
         is empty where it is not asked.
         """
         tally = self.tally
-        tally.decided(self.block, verdict, self.lost)
+        tally.decided(self.block, verdict, self.doubtful)
         if self.planned:
             drafted = len(self.block.tokens)
-            whole = self.whole and self.lost is None
+            whole = self.whole and not self.lost
             self.rounds.append(Round(self.planned, drafted, verdict.accepted, whole, self.block.max_q))
             self.idle = 0
         elif self.phase is not Phase.PREFILL:

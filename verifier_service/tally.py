@@ -28,8 +28,8 @@ class Tally:
     every token that was decided, up to the one that ended the answer.
 
     claim: the weakest of a round so far; blocks: those that had tokens; certain: of these, the ones that
-    proposed with certainty under a law that asks for proposals; unproven: rounds that were decoded without
-    the block they had asked for, for a reason that may depend on it.
+    proposed with certainty under a law that asks for proposals; unproven: rounds whose block was lost or cut
+    short, under such a law, for a reason that may depend on what was drawn.
     """
 
     law: Law
@@ -60,15 +60,16 @@ class Tally:
             if reply.detail:
                 self.details.setdefault(reply.detail)
 
-    def decided(self, block: DraftBlock, verdict: Verdict, lost: Fallback | None) -> None:
-        """Counts a round. block: as it was verified; lost: why there was none, if one was asked for."""
+    def decided(self, block: DraftBlock, verdict: Verdict, doubtful: bool) -> None:
+        """Counts a round. block: as it was verified; doubtful: it was lost or cut short in a way that may
+        depend on what was drawn."""
         drafted = len(block.tokens)
         self.rounds += 1
         self.drafted += drafted
         if drafted:
             self.blocks += 1
             self.certain += self._sends_rows and block.proposal is None
-        unproven = self._sends_rows and lost is not None and not lost.blind
+        unproven = self._sends_rows and doubtful
         self.unproven += unproven
         claim = round_claim(
             self.law,
@@ -99,8 +100,8 @@ class Tally:
         reasons += self.details
         if self.unproven:
             reasons.append(
-                f"{self.unproven} of {self.rounds} rounds lost their block in a way that may depend on what "
-                f"was drafted, so that the law of the answer is not proven"
+                f"{self.unproven} of {self.rounds} rounds lost their block, or its end, in a way that may "
+                "depend on what was drafted, so that the law of the answer is not proven"
             )
         strict = LAWS[self.law.name].lossless
         if self.certain and strict:

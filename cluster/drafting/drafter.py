@@ -28,6 +28,12 @@ class DraftJob:
     guess: tuple[int, ...] = ()
 
 
+def within(context: int, committed: int, length: int) -> int:
+    """How many of `length` drafts after so many committed tokens a drafter of this context can make."""
+    # The last draft is not computed, so it may lie one past the context.
+    return max(0, min(length, context + 1 - committed)) if context else length
+
+
 class Drafter(Protocol):
     """Proposes continuations of committed text. Not thread-safe: one caller at a time."""
 
@@ -43,12 +49,22 @@ class Drafter(Protocol):
     def kind(self) -> str:
         """The drafter's kind, such as "ngram"."""
 
+    @property
+    def context(self) -> int:
+        """Positions that it can see, 0 for any number; it is asked for no more drafts than fit (`within`)."""
+
+    @property
+    def certain(self) -> bool:
+        """Whether every draft follows from the committed tokens, so that none is drawn."""
+
     def open(self, spec: SessionSpec) -> None:
         """Begins a session, replacing one of the same number."""
 
     def draft(self, jobs: Sequence[DraftJob]) -> list[DraftBlock]:
         """One block for each job, in order; shorter than asked, even empty, where it has nothing to say.
 
+        A drafter that draws its tokens makes its blocks as long as they were asked for: under a law that
+        takes their proposals, one that is shorter may have been cut for what it says.
         Raises DraftingError; KeyError for a sequence that is not open.
         """
 

@@ -61,6 +61,8 @@ class NgramDrafter:
     model = "ngram"
     revision = ""
     kind = "ngram"
+    context = 0
+    certain = True
 
     def __init__(self, minimum: int = 3, maximum: int = 16, growth: float = 1.0) -> None:
         self._minimum = minimum

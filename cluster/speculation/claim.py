@@ -9,8 +9,8 @@ from cluster.speculation.law import Claim, Law
 def round_claim(law: Law, *, row_invariant: bool, unproven_loss: bool, distorted: bool) -> Claim:
     """The strongest claim that a round's facts support.
 
-    row_invariant: a row's logits are the same bits in every batch; unproven_loss: the round was decoded
-    without the block that it had asked for, for a reason that may depend on what was drafted; distorted:
+    row_invariant: a row's logits are the same bits in every batch; unproven_loss: the round's block was
+    lost or cut short for a reason that may depend on what was drawn; distorted:
     some token was drawn from another law than the target's.
     """
     if distorted:

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicSlidingWindowLayer
 
-from cluster.drafting.drafter import DraftingError, DraftJob
+from cluster.drafting.drafter import DraftingError, DraftJob, within
 from cluster.speculation.catalogue import LAWS
 from cluster.speculation.messages import DraftBlock, SessionSpec
 from cluster.speculation.noise import DraftField
@@ -110,6 +110,7 @@ class CausalLmDrafter:
     """
 
     kind = "causal_lm"
+    certain = False
 
     def __init__(
         self, model: PreTrainedModel, name: str, revision: str, context: int, vocab_size: int
@@ -120,7 +121,7 @@ class CausalLmDrafter:
         self.model = name
         self.revision = revision
         self._model = model
-        self._context = context
+        self.context = context
         self._vocab_size = vocab_size
         self._embedded = len(cast(Tensor, model.get_input_embeddings().weight))
         self._sessions: dict[int, _Session] = {}
@@ -136,11 +137,10 @@ class CausalLmDrafter:
 
     def _draft(self, session: _Session, job: DraftJob) -> DraftBlock:
         session.tokens.extend(job.committed)
-        # The last draft is not computed, so it may lie one past the context.
         tokens = [*session.tokens, *job.guess]
-        length = min(job.length, self._context + 1 - len(tokens))
-        if length <= 0:
-            if len(session.tokens) > self._context:
+        length = within(self.context, len(tokens), job.length)
+        if not length:
+            if len(session.tokens) > self.context:
                 session.forget()
             return DraftBlock()
         try:

@@ -38,6 +38,8 @@ class ScriptedDrafter:
     model = "scripted"
     revision = "r1"
     kind = "scripted"
+    context = 0
+    certain = False
 
     def __init__(self):
         self.texts = {}

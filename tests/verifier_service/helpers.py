@@ -13,6 +13,7 @@ class Scripted:
     """Drafts what `propose(committed, length)` says."""
 
     model, revision, kind = "scripted", "", "scripted"
+    context, certain = 0, True
 
     def __init__(self, propose):
         self._propose = propose
@@ -52,6 +53,7 @@ class Mimic:
     """Draws from the target's rows tilted towards low ids, and says so truly unless `recorded` changes it."""
 
     model, revision, kind = "mimic", "", "mimic"
+    context, certain = 0, False
 
     def __init__(self, rows, tilt=4.0, recorded=lambda row: row):
         self._rows, self._tilt, self._recorded = rows, tilt, recorded

@@ -102,7 +102,7 @@ def test_a_budget_of_nothing_is_the_strict_law_and_may_say_so(engine_with, reque
 def test_without_drafts_a_collaborative_law_distorts_nothing(engine_with, request_for, lost, claim):
     def reply(ticket):
         block = None if lost else DraftBlock()
-        return [DraftReply(ticket.sequence, ticket.plan_id, block, fallback=lost)]
+        return [DraftReply(ticket.sequence, ticket.plan_id, block, fallback=lost, asked=0)]
 
     provenance = accounted(alone(engine_with(Port(reply)), request_for(law=LENIENCE, max_tokens=6)))
     assert provenance.claim is claim

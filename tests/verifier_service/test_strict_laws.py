@@ -116,6 +116,74 @@ def test_blocks_lost_for_what_they_say_bias_the_answers_and_the_claim_says_so(
 
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
+def test_blocks_cut_short_for_what_they_say_bias_the_answers_and_the_claim_says_so(
+    engine_with, request_for, rows, reference, law
+):
+    class Modest(Mimic):
+        def draft(self, jobs):
+            [block] = super().draft(jobs)
+            liked = [token == ids[0] for token, ids in zip(block.tokens, block.proposal.ids, strict=True)]
+            return [block.first([*liked, True].index(True))]
+
+    outcomes, claims, answers = continuations(many(engine_with, Modest(rows)), request_for, law)
+    assert fits(outcomes, reference) < ALPHA
+    assert claims == {Claim.EXACT_LAW, Claim.UNPROVEN}
+    provenance = next(
+        answer.finished.provenance for answer in answers if answer.finished.provenance.claim is Claim.UNPROVEN
+    )
+    assert provenance.fallbacks == {}
+    assert any("lost their block, or its end" in reason for reason in provenance.reasons)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=str)
+def test_blocks_that_a_rule_of_the_plan_ends_are_proven(engine_with, request_for, rows, reference, law):
+    class Obedient(Mimic):
+        def draft(self, jobs):
+            [block], [job] = super().draft(jobs), jobs
+            return [block.first([*(q >= job.stop_below for q in block.max_q), False].index(False))]
+
+    engine = many(engine_with, Obedient(rows), stop_below=0.75)
+    outcomes, claims, answers = continuations(engine, request_for, law)
+    assert fits(outcomes, reference) > ALPHA
+    assert claims == {Claim.EXACT_LAW}
+    drafted = {answer.finished.provenance.draft_tokens for answer in answers}
+    assert len(drafted) > 2
+
+
+@pytest.mark.parametrize("law", LAWS, ids=str)
+def test_a_drafter_that_draws_nothing_may_shorten_and_lose_its_blocks(
+    engine_with, request_for, rows, reference, law
+):
+    """Given what it would have said, sample-and-match is exact whether that is looked at or not."""
+
+    def likeliest(text, length):
+        drafts = []
+        for _ in range(length):
+            drafts.append(int(rows([*text, *drafts]).argmax()))
+        if drafts[0] % 2:
+            raise RuntimeError("crashes on odd tokens")
+        return drafts[: drafts[0] % 3]
+
+    outcomes, claims, _ = continuations(many(engine_with, Scripted(likeliest)), request_for, law)
+    assert fits(outcomes, reference) > ALPHA
+    assert claims == {Claim.EXACT_LAW}
+
+
+@pytest.mark.parametrize("law", LAWS, ids=str)
+def test_a_drafter_is_asked_for_no_more_than_its_context_holds(engine_with, request_for, rows, law):
+    class Short(Mimic):
+        # The prompt, and two more.
+        context = 7
+
+    request = request_for("one two three", law=law, sampling=FEW, max_tokens=12)
+    assert len(request.prompt_ids) == 5
+    provenance = accounted(alone(engine_with(LocalDrafting(Short(rows))), request))
+    assert provenance.claim is Claim.EXACT_LAW
+    assert provenance.fallbacks == {}
+    assert 0 < provenance.draft_tokens <= 3 + 2 + 1
+
+
+@pytest.mark.parametrize("law", LAWS, ids=str)
 @pytest.mark.parametrize("character", ["ngram", "mimic", "wrong", "nobody"])
 def test_at_temperature_zero_the_answer_is_greedy_whoever_drafts(
     engine_with, request_for, rows, tiny_path, law, character
@@ -192,22 +260,23 @@ def test_a_proposal_that_cannot_be_verified_costs_its_round_and_its_proof(engine
     assert not provenance.claim.lossless
 
 
+@pytest.mark.parametrize("certain", [False, True], ids=["drawn", "certain"])
 @pytest.mark.parametrize("fallback", Fallback)
 @pytest.mark.parametrize("law", [NONE, COUPLED, *LAWS], ids=str)
-def test_the_claim_follows_from_how_a_block_was_lost(engine_with, request_for, law, fallback):
+def test_the_claim_follows_from_how_a_block_was_lost(engine_with, request_for, law, fallback, certain):
     rounds = iter([fallback, None, None])
 
     def reply(ticket):
         lost = next(rounds, None)
         block = None if lost else DraftBlock()
-        return [DraftReply(ticket.sequence, ticket.plan_id, block, fallback=lost)]
+        return [DraftReply(ticket.sequence, ticket.plan_id, block, fallback=lost, asked=0, certain=certain)]
 
     provenance = accounted(alone(engine_with(Port(reply)), request_for(law=law, max_tokens=5)))
     if law in (NONE, COUPLED):
         assert provenance.claim is Claim.IDENTICAL_TOKENS
         return
     assert provenance.fallbacks == {str(fallback): 1}
-    blind = fallback in (Fallback.NO_DRAFTER, Fallback.STREAM_RESET)
+    blind = certain or fallback is Fallback.NO_DRAFTER
     assert provenance.claim is (Claim.EXACT_LAW if blind else Claim.UNPROVEN)
     assert any("1 of 5 rounds lost their block" in reason for reason in provenance.reasons) is not blind
 

@@ -31,7 +31,7 @@ _OPTIONS = [
 ]
 
 # What a peer's end, a broken network and our own leaving read as.
-_BLIND = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+_BROKEN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 _Call = grpc.aio.StreamStreamCall[drafting_pb2.DraftRequest, drafting_pb2.DraftResponse]
 
@@ -39,13 +39,12 @@ _Call = grpc.aio.StreamStreamCall[drafting_pb2.DraftRequest, drafting_pb2.DraftR
 class ConnectionLostError(Exception):
     """The stream is over or could not be had; another may follow.
 
-    blind: came about without regard to what was drafted. A message that is too large or cannot be read,
-    and whatever else ends a stream from its far end, may depend on it.
+    broke: the transport did, or the drafter left, and not a message that is too large or cannot be read.
     """
 
-    def __init__(self, detail: str, blind: bool = True) -> None:
+    def __init__(self, detail: str, broke: bool = True) -> None:
         super().__init__(detail)
-        self.blind = blind
+        self.broke = broke
 
 
 class RefusedError(Exception):
@@ -70,6 +69,7 @@ class Connection:
         self.number = number
         self.drafter = DrafterIdentity(welcome.drafter_model, welcome.drafter_kind, welcome.drafter_replica)
         self.incarnation = welcome.incarnation
+        self.context, self.certain = welcome.context, welcome.certain
         self._call = call
         self._outbox: asyncio.Queue[drafting_pb2.DraftRequest] = asyncio.Queue()
 
@@ -87,7 +87,7 @@ class Connection:
                 if response is grpc.aio.EOF:  # type: ignore[attr-defined] # the stubs lack it
                     raise ConnectionLostError("the drafter ended the stream")
                 if not isinstance(response, drafting_pb2.DraftResponse):
-                    raise ConnectionLostError("a response could not be read", blind=False)
+                    raise ConnectionLostError("a response could not be read", broke=False)
                 receive(response)
         finally:
             writer.cancel()
@@ -173,8 +173,8 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except grpc.aio.AioRpcError as error:
-        blind = error.code() in _BLIND
-        raise ConnectionLostError(f"{error.code().name}: {error.details()}", blind) from error
+        broke = error.code() in _BROKEN
+        raise ConnectionLostError(f"{error.code().name}: {error.details()}", broke) from error
     except (asyncio.InvalidStateError, grpc.aio.UsageError, grpc.aio.InternalError) as error:
         raise ConnectionLostError(str(error)) from error
     except asyncio.CancelledError:

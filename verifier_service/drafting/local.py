@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from cluster.drafting import Drafter
-from cluster.drafting.drafter import DraftJob
+from cluster.drafting.drafter import DraftJob, within
 from cluster.speculation.messages import DrafterIdentity, SessionSpec
 from verifier_service.drafting.port import Deliver, DraftReply, DraftTicket, Fallback
 
@@ -27,9 +27,10 @@ class LocalDrafting:
     def request(self, ticket: DraftTicket) -> None:
         if self._deliver is None:
             raise ValueError("connect before the first ticket")
+        asked = within(self._drafter.context, ticket.base, ticket.length)
         began = time.perf_counter()
         block, fallback, detail = None, None, ""
-        job = DraftJob(ticket.sequence, ticket.committed, ticket.length, ticket.stop_below)
+        job = DraftJob(ticket.sequence, ticket.committed, asked, ticket.stop_below)
         try:
             [block] = self._drafter.draft([job])
         except Exception as error:
@@ -37,7 +38,17 @@ class LocalDrafting:
             fallback, detail = Fallback.DRAFTER_FAULT, f"{type(error).__name__}: {error}"
         elapsed = time.perf_counter() - began
         self._deliver(
-            DraftReply(ticket.sequence, ticket.plan_id, block, self._identity, fallback, detail, elapsed)
+            DraftReply(
+                ticket.sequence,
+                ticket.plan_id,
+                block,
+                self._identity,
+                fallback,
+                detail,
+                elapsed,
+                asked=asked,
+                certain=self._drafter.certain,
+            )
         )
 
     def close(self, sequence: int, reason: str) -> None:

@@ -22,8 +22,9 @@ class Fallback(StrEnum):
 
     @property
     def blind(self) -> bool:
-        """Comes about without regard to what was drafted: no draft was made, or the transport broke."""
-        return self in (Fallback.NO_DRAFTER, Fallback.STREAM_RESET)
+        """Comes about without regard to what was drafted, since nothing was: a drafter may also die, and take
+        its stream along, of what it drew."""
+        return self is Fallback.NO_DRAFTER
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,9 @@ class DraftTicket:
 class DraftReply:
     """The answer to a ticket: a block that continues its prefix, or the reason why there is none.
 
-    draft_seconds: the drafter's own time; ahead: the block was drafted before the ticket was issued.
+    draft_seconds: the drafter's own time; ahead: the block was drafted before the ticket was issued; asked:
+    tokens that the drafter was asked for, None for the ticket's length; certain: the drafter draws nothing,
+    so that nothing can depend on what was drawn.
     """
 
     sequence: int
@@ -61,6 +64,20 @@ class DraftReply:
     detail: str = ""
     draft_seconds: float = 0.0
     ahead: bool = False
+    asked: int | None = None
+    certain: bool = False
+
+    def depends_on_draws(self, planned: int, ruled: bool) -> bool:
+        """Whether a block was lost or cut short in a way that may depend on what was drawn.
+
+        planned: the ticket's length; ruled: the ticket has a rule that may end the block, by what is known
+        before a token is drawn. Of a draft that was not drawn the target's law does not care.
+        """
+        if self.certain and (self.block is None or self.block.proposal is None):
+            return False
+        if self.block is None:
+            return self.fallback is not None and not self.fallback.blind
+        return not ruled and len(self.block.tokens) < (planned if self.asked is None else self.asked)
 
 
 Deliver = Callable[[DraftReply], None]

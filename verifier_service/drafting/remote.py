@@ -172,7 +172,8 @@ class RemoteDrafting:
             # Long before anything was drafted.
             self._answer(sequence, ticket, Fallback.NO_DRAFTER, sequence.refused)
         else:
-            connection.send(drafting_pb2.DraftRequest(plan=sequence.plan(ticket, held)))
+            plan = sequence.plan(ticket, connection.context, held)
+            connection.send(drafting_pb2.DraftRequest(plan=plan))
 
     def _receive(self, response: drafting_pb2.DraftResponse) -> None:
         match response.WhichOneof("message"):
@@ -205,7 +206,7 @@ class RemoteDrafting:
             return
         assert ticket is not None  # or `mismatch` had said "plan"
         try:
-            content = checked(block, ticket.length, self._hello.vocab_size)
+            content = checked(block, sequence.asked, self._hello.vocab_size)
         except ValueError as error:
             self.dropped["invalid"] += 1
             self._answer(sequence, ticket, Fallback.INVALID_BLOCK, str(error))
@@ -264,9 +265,20 @@ class RemoteDrafting:
         ahead: bool = False,
     ) -> None:
         sequence.ticket, sequence.answered = None, ticket.plan_id if ahead else 0
-        drafter = self._connection.drafter if self._connection is not None else None
+        connection = self._connection
         self._hand_over(
-            DraftReply(ticket.sequence, ticket.plan_id, block, drafter, fallback, detail, seconds, ahead)
+            DraftReply(
+                ticket.sequence,
+                ticket.plan_id,
+                block,
+                connection.drafter if connection is not None else None,
+                fallback,
+                detail,
+                seconds,
+                ahead,
+                asked=sequence.asked,
+                certain=connection is not None and connection.certain,
+            )
         )
 
     def _reply(self, ticket: DraftTicket, fallback: Fallback, detail: str) -> None:
@@ -323,7 +335,7 @@ class RemoteDrafting:
             try:
                 await connection.run(self._receive)
             except Exception as error:
-                if not (isinstance(error, ConnectionLostError) and error.blind):
+                if not (isinstance(error, ConnectionLostError) and error.broke):
                     fallback, detail = Fallback.DRAFTER_FAULT, f"the stream to the drafter failed: {error}"
                 raise
             finally:

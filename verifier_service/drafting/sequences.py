@@ -6,6 +6,7 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 
+from cluster.drafting.drafter import within
 from cluster.drafting.wire import open_message, take_proposal
 from cluster.speculation.messages import DraftBlock, SessionSpec
 from truedraft.v1 import drafting_pb2
@@ -35,10 +36,11 @@ class AheadBlock:
 class Sequence:
     """tokens: prompt and committed; epoch: of the last Open; sent: tokens the drafter has in that epoch.
 
-    stream: number of the stream that `epoch` was opened on, 0 for none; ticket: the one to be
-    answered; answered: the last plan, if a block drafted ahead answered it; grants: the latest to draft
-    ahead, plan and length; ahead: a block that was pushed under one of them and not used so far; reopened:
-    the plan that the sequence was opened again for; refused: why this stream's drafter will not take it.
+    stream: number of the stream that `epoch` was opened on, 0 for none; ticket: the one to be answered;
+    asked: tokens that the drafter was asked for; answered: the last plan, if a block drafted ahead answered
+    it; grants: the latest to draft ahead, plan and length; ahead: a block that was pushed under one of them
+    and not used so far; reopened: the plan that the sequence was opened again for; refused: why this
+    stream's drafter will not take it.
     """
 
     spec: SessionSpec
@@ -47,6 +49,7 @@ class Sequence:
     sent: int = 0
     stream: int = 0
     ticket: DraftTicket | None = None
+    asked: int = 0
     answered: int = 0
     grants: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_GRANTS))
     ahead: AheadBlock | None = None
@@ -71,8 +74,9 @@ class Sequence:
         self.stream, self.sent, self.refused = stream, len(self.tokens), ""
         return open_message(self.spec, self.epoch, self.tokens)
 
-    def plan(self, ticket: DraftTicket, held: bool) -> drafting_pb2.Plan:
-        """What is new to the drafter, and the block that is wanted, or held already."""
+    def plan(self, ticket: DraftTicket, context: int, held: bool) -> drafting_pb2.Plan:
+        """What is new to a drafter of this context, and the block that is wanted, or held already."""
+        self.asked = within(context, ticket.base, ticket.length)
         base, self.sent = self.sent, len(self.tokens)
         if ticket.ahead:
             self.grants.append((ticket.plan_id, ticket.ahead))
@@ -83,7 +87,7 @@ class Sequence:
             base_committed_len=base,
             committed_ids=self.tokens[base:],
             prefix_hash=ticket.prefix_hash,
-            block_length=ticket.length,
+            block_length=self.asked,
             traceparent=ticket.traceparent,
             stop_below=ticket.stop_below,
             ahead_length=ticket.ahead,

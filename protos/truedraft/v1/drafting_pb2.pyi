@@ -77,20 +77,24 @@ class Hello(_message.Message):
     def __init__(self, protocol_version: _Optional[int] = ..., tokenizer_hash: _Optional[str] = ..., vocab_size: _Optional[int] = ..., target_model: _Optional[str] = ..., target_revision: _Optional[str] = ..., verifier_replica: _Optional[str] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("protocol_version", "drafter_model", "drafter_revision", "drafter_kind", "drafter_replica", "incarnation")
+    __slots__ = ("protocol_version", "drafter_model", "drafter_revision", "drafter_kind", "drafter_replica", "incarnation", "context", "certain")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     DRAFTER_MODEL_FIELD_NUMBER: _ClassVar[int]
     DRAFTER_REVISION_FIELD_NUMBER: _ClassVar[int]
     DRAFTER_KIND_FIELD_NUMBER: _ClassVar[int]
     DRAFTER_REPLICA_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    CERTAIN_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     drafter_model: str
     drafter_revision: str
     drafter_kind: str
     drafter_replica: str
     incarnation: int
-    def __init__(self, protocol_version: _Optional[int] = ..., drafter_model: _Optional[str] = ..., drafter_revision: _Optional[str] = ..., drafter_kind: _Optional[str] = ..., drafter_replica: _Optional[str] = ..., incarnation: _Optional[int] = ...) -> None: ...
+    context: int
+    certain: bool
+    def __init__(self, protocol_version: _Optional[int] = ..., drafter_model: _Optional[str] = ..., drafter_revision: _Optional[str] = ..., drafter_kind: _Optional[str] = ..., drafter_replica: _Optional[str] = ..., incarnation: _Optional[int] = ..., context: _Optional[int] = ..., certain: _Optional[bool] = ...) -> None: ...
 
 class Open(_message.Message):
     __slots__ = ("sequence", "epoch", "prompt_ids", "sampling", "law", "noise_key", "proposal_entries")

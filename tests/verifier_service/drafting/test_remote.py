@@ -94,6 +94,21 @@ async def test_blocks_continue_the_committed_prefix():
         assert not verifier.remote.dropped
 
 
+@pytest.mark.parametrize("certain", [False, True])
+async def test_a_drafter_is_asked_for_what_its_context_holds_and_says_whether_it_draws(certain):
+    drafter = ScriptedDrafter()
+    drafter.context, drafter.certain = 5, certain
+    async with server(drafter) as running, side(running.address) as verifier:
+        verifier.open()
+        for committed, asked in (((), 3), ((7, 8), 1), ((9,), 0)):
+            verifier.ask(committed=committed)
+            reply = await verifier.reply()
+            assert reply.block.tokens == expected(verifier.texts[1], asked)
+            assert (reply.asked, reply.certain) == (asked, certain)
+            assert not reply.depends_on_draws(4, ruled=False)
+        assert [job.length for [job] in drafter.calls] == [3, 1, 0]
+
+
 async def test_two_verifiers_may_number_their_sequences_alike():
     async with (
         server(ScriptedDrafter()) as running,
@@ -152,6 +167,8 @@ async def test_a_lost_drafter_resets_its_tickets_and_the_next_one_takes_over():
             stopping = asyncio.create_task(first.stop())
             reply = await verifier.reply()
             assert (reply.block, reply.fallback) == (None, Fallback.STREAM_RESET)
+            # It may have died of what it drew.
+            assert reply.depends_on_draws(4, ruled=False)
             drafter.gate.set()
             await stopping
             verifier.ask(committed=(10,))
