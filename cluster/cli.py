@@ -279,8 +279,9 @@ def lossy(
     positions: Annotated[int, typer.Option(min=10, help="Positions of text, looked at exactly.")] = 300,
     checked: Annotated[int, typer.Option(min=1, help="Positions that are sampled as well.")] = 6,
     draws: Annotated[int, typer.Option(min=100, help="Samples at each of them.")] = 1000,
-    samples: Annotated[int, typer.Option(min=1, help="Answers to every task under every law.")] = 2,
-    tokens: Annotated[int, typer.Option(min=8, help="The most tokens of each answer.")] = 32,
+    rounds: Annotated[int, typer.Option(min=10, help="Rounds of drafting, for acceptance lengths.")] = 150,
+    samples: Annotated[int, typer.Option(min=1, help="Answers to every task under every law.")] = 3,
+    tokens: Annotated[int, typer.Option(min=8, help="The most tokens of each answer.")] = 64,
     model: Annotated[str | None, typer.Option(help="Packaged name, local directory or hub id.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write every figure to this file, as JSON.")] = None,
     picture: Annotated[Path | None, typer.Option(help="Draw the curves to this file, .svg or .png.")] = None,
@@ -292,7 +293,7 @@ def lossy(
     from cluster.checkpoints import CheckpointError
 
     try:
-        run_lossy(model, Size(positions, checked, draws, samples, tokens), out, picture, as_json)
+        run_lossy(model, Size(positions, checked, draws, rounds, samples, tokens), out, picture, as_json)
     except CheckpointError as error:
         _fail("START_FAILED", str(error), as_json, 1)
     except (OSError, ValueError) as error:

@@ -16,6 +16,7 @@ from torch import Tensor
 from cluster.bench.drafters import SHORT_SIGHTED, window
 from cluster.bench.lossy import TRUNCATIONS
 from cluster.bench.statistics import Mean, mean_interval
+from cluster.bench.tasks import TASKS, Task
 from cluster.gateway.prompting import TokenizerPrompting
 from cluster.speculation.catalogue import parse
 from cluster.speculation.law import REJECTION, Law
@@ -31,39 +32,6 @@ from verifier_service.verification.truncation import truncated
 
 # A repetition is a run of so many tokens that the answer has had before.
 _GRAM = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """expected: the only right answer, empty for an open task."""
-
-    kind: str
-    prompt: str
-    expected: str = ""
-
-
-_SENTENCES = (
-    ("The cat sat on the warm stone.", "cat", "dog"),
-    ("We bought seven apples at the market.", "apples", "pears"),
-    ("The old bridge was closed in May.", "bridge", "road"),
-    ("Her brother plays the violin every evening.", "violin", "piano"),
-)
-TASKS = (
-    *(Task("copy", f"Repeat this sentence word for word: {text}", text) for text, _, _ in _SENTENCES),
-    *(
-        Task("edit", f"Replace '{old}' by '{new}' in this sentence: {text}", text.replace(old, new))
-        for text, old, new in _SENTENCES
-    ),
-    *(
-        Task("open", prompt)
-        for prompt in (
-            "Tell a short story about a clockmaker who finds a letter inside an old clock.",
-            "Explain in three sentences why the sky is blue.",
-            "What should I pack for a week of hiking in the mountains in October?",
-            "Describe a rainy morning in a small harbour town.",
-        )
-    ),
-)
 
 
 def _whole(row: Tensor) -> Tensor:
@@ -100,9 +68,12 @@ CONTESTANTS = (
 
 @dataclass(slots=True)
 class _Sequence:
+    """line: whether the end of a line ends it."""
+
     prompt: list[int]
     seed: int
     cache: SequenceCache
+    line: bool
     tokens: list[int] = field(default_factory=list)
     kept: int = 0
     logprob: float = 0.0
@@ -119,9 +90,12 @@ class _Sequence:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """One answer. repetition: share of its trigrams that it had had before; logprob: mean log-probability
-    of its tokens, its end included, under the whole target at temperature 1, in nats; kept: the share of
-    drafts that were kept."""
+    """One answer.
+
+    exact: its first line, quotation marks left out, is the right answer; repetition: share of its trigrams
+    that it had had before; logprob: mean log-probability of its tokens, its end included, under the whole
+    target at temperature 1, in nats; kept: the share of drafts that were kept.
+    """
 
     contestant: str
     kind: str
@@ -140,8 +114,9 @@ def answer(
     asked = [task for task in tasks for _ in range(samples)]
     sequences = []
     for seed, task in enumerate(asked):
-        prompt = prompting.encode_chat([("user", task.prompt)])
-        sequences.append(_Sequence(prompt, seed, loaded.model.pool.open()))
+        line = bool(task.expected)
+        prompt = prompting.encode(task.prompt) if line else prompting.encode_chat([("user", task.prompt)])
+        sequences.append(_Sequence(prompt, seed, loaded.model.pool.open(), line))
     for _ in range(tokens):
         live = [each for each in sequences if not each.ended]
         if not live:
@@ -152,7 +127,9 @@ def answer(
         q = target_probs(drafts, Sampling(temperature=SHORT_SIGHTED.temperature))
         for each, p_row, q_row in zip(live, p, q, strict=True):
             _extend(each, contestant, p_row, q_row)
-            each.ended = each.tokens[-1] in loaded.stop_ids
+            last = each.tokens[-1]
+            broken = each.line and "\n" in str(loaded.tokenizer.decode([last]))
+            each.ended = broken or last in loaded.stop_ids
     for each in sequences:
         each.cache.release()
     return [_judged(contestant, task, each, loaded) for task, each in zip(asked, sequences, strict=True)]
@@ -174,11 +151,12 @@ def _extend(each: _Sequence, contestant: Contestant, p: Tensor, q: Tensor) -> No
 def _judged(contestant: Contestant, task: Task, each: _Sequence, loaded: LoadedTarget) -> Answered:
     said = [token for token in each.tokens if token not in loaded.stop_ids]
     text = str(loaded.tokenizer.decode(said)).strip()
+    first = text.partition("\n")[0]
     return Answered(
         contestant.name,
         task.kind,
         text,
-        bool(task.expected) and text.strip("\"'“” ") == task.expected,
+        bool(task.expected) and first.strip("\"'“” ") == task.expected,
         repetition(said),
         each.logprob / len(each.tokens),
         each.kept / len(each.tokens),
@@ -210,12 +188,12 @@ class Effect:
 
 
 def effects(answers: Sequence[Answered], contestants: Sequence[Contestant] = CONTESTANTS) -> list[Effect]:
-    """Exact match on copy and edit tasks, repetition on open ones, log-probability on all."""
+    """Exact match on copy and edit tasks, repetition and log-probability on open ones."""
     measures: dict[str, tuple[tuple[str, ...], Callable[[Answered], float]]] = {
         "copy": (("copy",), lambda a: float(a.exact)),
         "edit": (("edit",), lambda a: float(a.exact)),
         "repetition": (("open",), lambda a: a.repetition),
-        "logprob": (("copy", "edit", "open"), lambda a: a.logprob),
+        "logprob": (("open",), lambda a: a.logprob),
     }
     values = {
         (each.name, name): [measure(a) for a in answers if a.contestant == each.name and a.kind in kinds]

@@ -13,9 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cluster.bench.lossy_rounds import Round, acceptance_length
 from cluster.bench.statistics import Mean, mean_interval
 from cluster.speculation.catalogue import parse
-from cluster.speculation.law import REJECTION, Law
+from cluster.speculation.distortion import Distortion
+from cluster.speculation.law import BLOCK, REJECTION, Law
 from cluster.speculation.messages import DraftBlock
 from cluster.speculation.noise import DraftField, Noise, Purpose, derive_key
 from cluster.speculation.proposal import SparseRow, pack, truncate
@@ -26,16 +28,17 @@ from verifier_service.verification.kernel import positions
 from verifier_service.verification.truncation import truncated
 
 TRUNCATIONS = (parse("truncation:min_p", {"min_p": 0.1}), parse("truncation:typical"))
-# Drafts of a round, for acceptance lengths.
-BLOCK = 4
 
 # How far each collaborative law relaxes, from little to much. Interpolation and cactus need a ceiling.
 CURVES: dict[str, tuple[dict[str, float], ...]] = {
     "collaborative:lenience": tuple({"lenience": x} for x in (0.9, 0.7, 0.5, 0.3, 0.1)),
     "collaborative:interpolation": tuple({"lambda": x, "ceiling": 4.0} for x in (0.9, 0.7, 0.5, 0.3, 0.0)),
     "collaborative:mentored": tuple({"max_kl": x} for x in (0.003, 0.03, 0.1, 0.3, 1.0)),
-    "collaborative:cactus": tuple({"delta": x, "ceiling": 4.0} for x in (0.003, 0.03, 0.1, 0.3, 1.0)),
+    "collaborative:cactus": tuple({"delta": x, "ceiling": 4.0} for x in (1e-4, 1e-3, 0.003, 0.01, 0.03)),
 }
+
+
+_NOTHING = Mean(0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,25 +74,19 @@ class Pitfall:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A collaborative law at one setting; tv: mean exact TV(out, p) of a drafted token; kept: mean
-    probability that a draft is kept; length: tokens of a round of BLOCK drafts if positions were alike."""
+    """A collaborative law at one setting.
+
+    tv, kl: mean exact TV(out, p) and KL(out ‖ p), in nats, of a drafted token; length: measured tokens of a
+    round.
+    """
 
     law: str
     drafter: str
     params: dict[str, float]
     tv: Mean
+    kl: Mean
     overshoot: float
-    kept: float
-
-    @property
-    def length(self) -> float:
-        """Expected tokens of a round: Leviathan et al. (arXiv 2211.17192), equation 1."""
-        return acceptance_length(self.kept)
-
-
-def acceptance_length(kept: float, block: int = BLOCK) -> float:
-    """(1 - a^(g+1)) / (1 - a): tokens of a round of g drafts, each kept with probability a by itself."""
-    return float(sum(kept**k for k in range(block + 1)))
+    length: Mean
 
 
 def places(p: Tensor, q: Tensor) -> list[Place]:
@@ -126,31 +123,28 @@ def pitfall(law: Law, drafter: str, where: Sequence[Place], checked: int, draws:
     )
 
 
-def curve(drafter: str, where: Sequence[Place]) -> Iterator[Point]:
-    """Every law of CURVES at every setting, after the strict law."""
-    yield _point(None, drafter, where)
+def curve(drafter: str, where: Sequence[Place], blocks: Sequence[Round]) -> Iterator[Point]:
+    """The strict laws, then every law of CURVES at every setting."""
+    for law in (REJECTION, BLOCK):
+        yield Point(law.name, drafter, {}, _NOTHING, _NOTHING, 1.0, acceptance_length(law, blocks))
     for name, settings in CURVES.items():
         for params in settings:
-            yield _point(parse(name, params), drafter, where)
+            law = parse(name, params)
+            spent = [_spent(law, place) for place in where]
+            yield Point(
+                name,
+                drafter,
+                dict(law.params),
+                mean_interval([each.tv for each in spent]),
+                mean_interval([each.kl for each in spent]),
+                max(each.overshoot for each in spent),
+                acceptance_length(law, blocks),
+            )
 
 
-def _point(law: Law | None, drafter: str, where: Sequence[Place]) -> Point:
-    tv, kept, overshoot = [], [], 1.0
-    for place in where:
-        position = next(positions(place.p.expand(2, -1), _block(place.q, place.q.ids[0])))
-        on = position.p
-        if law is None:
-            tv.append(0.0)
-        else:
-            out = output_law(law, position)
-            spent = of_position(position, out)
-            on = out.on
-            tv.append(spent.tv)
-            overshoot = max(overshoot, spent.overshoot)
-        kept.append(sum(min(o, q) for o, q in zip(on, position.q, strict=True)))
-    params = dict(law.params) if law else {}
-    name = law.name if law else REJECTION.name
-    return Point(name, drafter, params, mean_interval(tv), overshoot, float(np.mean(kept)))
+def _spent(law: Law, place: Place) -> Distortion:
+    position = next(positions(place.p.expand(2, -1), _block(place.q, place.q.ids[0])))
+    return of_position(position, output_law(law, position))
 
 
 def _laws(law: Law, place: Place) -> tuple[Tensor, Tensor, Tensor]:

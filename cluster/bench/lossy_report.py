@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from cluster.bench.answers import Effect
-from cluster.bench.lossy import BLOCK, Pitfall, Point
+from cluster.bench.lossy import Pitfall, Point
+from cluster.bench.lossy_rounds import BLOCK
 from cluster.bench.machine import Machine
 from cluster.bench.statistics import Mean
+from cluster.speculation.law import STRICT_LAWS
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
     """positions: of text, looked at exactly; checked: of these, how many are sampled too, `draws` times
-    each; samples: of every task; tokens: the most of an answer."""
+    each; rounds: of drafting, for acceptance lengths; samples: of every task; tokens: the most of an
+    answer."""
 
     positions: int
     checked: int
     draws: int
+    rounds: int
     samples: int
     tokens: int
 
@@ -56,9 +60,9 @@ def render(report: Report, console: Console) -> None:
 def _pitfalls(report: Report, console: Console) -> None:
     size = report.size
     table = Table(
-        "truncation",
+        "set A",
         "drafter",
-        "law",
+        Column("law", overflow="fold"),
         "TV to p_A, exact",
         "out / p_A at most",
         "drafts kept",
@@ -70,7 +74,12 @@ def _pitfalls(report: Report, console: Console) -> None:
     for each in report.pitfalls:
         lossy = (str(each.tv_lossy), f"{each.overshoot:.0f}", f"{each.kept_lossy:.3f}")
         table.add_row(
-            each.law, each.drafter, each.law, *lossy, f"{each.there:.3f}", f"{each.sampled_lossy:.3f}"
+            each.law.removeprefix("truncation:"),
+            each.drafter,
+            each.law,
+            *lossy,
+            f"{each.there:.3f}",
+            f"{each.sampled_lossy:.3f}",
         )
         strict = (str(each.tv_strict), "1", f"{each.kept_strict:.3f}", "0", f"{each.sampled_strict:.3f}")
         table.add_row("", "", "rejection on p_A", *strict)
@@ -81,26 +90,29 @@ def _pitfalls(report: Report, console: Console) -> None:
 
 def _points(report: Report, console: Console) -> None:
     table = Table(
-        "law",
+        Column("law", overflow="fold"),
         "parameters",
-        "drafter",
-        "TV(out, p)",
-        "out / p at most",
-        "drafts kept",
-        f"tokens a round of {BLOCK}",
-        title="Collaborative laws: what distortion buys",
+        title=f"Collaborative laws: mean TV(out, p), mean KL(out ‖ p), out / p at most, "
+        f"measured tokens a round of {BLOCK} drafts ({report.size.rounds} rounds)",
     )
-    for each in report.points:
-        params = ", ".join(f"{name} {value:g}" for name, value in each.params.items())
-        numbers = (str(each.tv), f"{each.overshoot:.2f}", f"{each.kept:.3f}", f"{each.length:.2f}")
-        table.add_row(each.law, params, each.drafter, *numbers)
+    drafters = list(dict.fromkeys(each.drafter for each in report.points))
+    for drafter in drafters:
+        table.add_column(f"drafter {drafter}", justify="right")
+    columns = [[each for each in report.points if each.drafter == drafter] for drafter in drafters]
+    for row in zip(*columns, strict=True):
+        params = ", ".join(f"{name} {value:g}" for name, value in row[0].params.items())
+        cells = (
+            f"{each.tv.mean:.3f}  {each.kl.mean:.3f}  {each.overshoot:8.3g}  {each.length.mean:.2f}"
+            for each in row
+        )
+        table.add_row(row[0].law.removeprefix("collaborative:"), params, *cells)
     console.print(table)
 
 
 def _effects(report: Report, console: Console) -> None:
     size = report.size
     table = Table(
-        "law",
+        Column("law", overflow="fold"),
         "exact copies",
         "exact edits",
         "repeated trigrams",
@@ -128,12 +140,11 @@ def _signed(mean: Mean | None) -> str:
 
 def as_json(report: Report) -> dict[str, Any]:
     """Everything that was measured, for machines."""
-    points = [asdict(each) | {"length": each.length} for each in report.points]
-    return asdict(report) | {"points": points}
+    return asdict(report)
 
 
 def draw(points: Sequence[Point], path: Path) -> None:
-    """Acceptance length over distortion, a panel for each drafter, in the format of the file's ending."""
+    """Acceptance length over two measures of distortion, panels for each drafter, in the file's format."""
     # Takes a second to import, and only a picture needs it.
     import matplotlib as mpl
 
@@ -142,22 +153,32 @@ def draw(points: Sequence[Point], path: Path) -> None:
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "truedraft", "font.size": 9})
     from matplotlib import pyplot
 
+    measures: dict[str, Callable[[Point], float]] = {
+        "TV(out, p)": lambda point: point.tv.mean,
+        "KL(out ‖ p), nats": lambda point: point.kl.mean,
+    }
     drafters = list(dict.fromkeys(each.drafter for each in points))
+    rows, columns = len(measures), len(drafters)
     figure, panels = pyplot.subplots(
-        1, len(drafters), figsize=(4.4 * len(drafters), 3.6), layout="constrained", squeeze=False
+        rows, columns, figsize=(4.2 * columns, 3.1 * rows), layout="constrained", squeeze=False, sharey="col"
     )
-    for axes, drafter in zip(panels[0], drafters, strict=True):
-        strict, *relaxed = [each for each in points if each.drafter == drafter]
-        for law in dict.fromkeys(each.law for each in relaxed):
-            line = [strict, *(each for each in relaxed if each.law == law)]
-            label = law.removeprefix("collaborative:")
-            axes.plot(
-                [x.tv.mean for x in line], [x.length for x in line], marker="o", ms=3, lw=1, label=label
-            )
-        axes.plot([0.0], [strict.length], marker="s", color="black", ls="", label="rejection (strict)")
-        axes.set(xlabel="distortion of a drafted token: mean TV(out, p)", title=f"drafter {drafter}")
-        axes.grid(alpha=0.3)
-    panels[0][0].set_ylabel(f"tokens a round of {BLOCK} drafts")
+    for along, (measure, value) in zip(panels, measures.items(), strict=True):
+        for axes, drafter in zip(along, drafters, strict=True):
+            of_drafter = [each for each in points if each.drafter == drafter]
+            strict = [each for each in of_drafter if each.law in STRICT_LAWS]
+            relaxed = [each for each in of_drafter if each.law not in STRICT_LAWS]
+            for law in dict.fromkeys(each.law for each in relaxed):
+                line = [strict[0], *(each for each in relaxed if each.law == law)]
+                label = law.removeprefix("collaborative:")
+                lengths = [each.length.mean for each in line]
+                axes.plot([value(each) for each in line], lengths, marker="o", ms=3, lw=1, label=label)
+            for each, marker in zip(strict, "sD", strict=True):
+                mean, low, high = each.length.mean, each.length.low, each.length.high
+                style = {"marker": marker, "ms": 4, "lw": 0.8, "color": "black", "ls": ""}
+                axes.errorbar(0.0, mean, [[mean - low], [high - mean]], label=f"{each.law} (strict)", **style)
+            axes.set(xlabel=f"mean {measure} of a drafted token", title=f"drafter {drafter}")
+            axes.grid(alpha=0.3)
+        along[0].set_ylabel(f"tokens a round of {BLOCK} drafts")
     panels[0][0].legend(frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     metadata = {"Date": None} if path.suffix == ".svg" else None

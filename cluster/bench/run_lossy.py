@@ -15,6 +15,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from cluster.bench import answers, lossy
 from cluster.bench.drafters import DRAFTINGS, SIGHT, Drafting, proposals
 from cluster.bench.lossy_report import Report, Size, as_json, draw, render
+from cluster.bench.lossy_rounds import BLOCK, rounds
 from cluster.bench.machine import measure
 from cluster.bench.prompts import VARIED
 from cluster.checkpoints import DEFAULT_REFERENCE
@@ -56,8 +57,9 @@ def measured(loaded: LoadedTarget, model: str, size: Size, say: Callable[[str], 
         for law in lossy.TRUNCATIONS:
             say(f"{law}, drafter {drafting.name}")
             pitfalls.append(lossy.pitfall(law, drafting.name, where, size.checked, size.draws))
-        say(f"collaborative laws, drafter {drafting.name}")
-        points += lossy.curve(drafting.name, where)
+        say(f"rounds of drafting and collaborative laws, drafter {drafting.name}")
+        blocks = rounds(loaded.model, drafting, _text(loaded), size.rounds)
+        points += lossy.curve(drafting.name, where, blocks)
     answered: list[answers.Answered] = []
     for contestant in answers.CONTESTANTS:
         say(f"answers under {contestant.name}")
@@ -75,11 +77,16 @@ def measured(loaded: LoadedTarget, model: str, size: Size, say: Callable[[str], 
 
 def text_places(loaded: LoadedTarget, drafting: Drafting, count: int) -> list[lossy.Place]:
     """The last `count` positions of the project's own prompts as one text, at temperature 1."""
-    prompting = TokenizerPrompting(loaded.tokenizer, loaded.model.vocab_size, loaded.model.context)
-    text = prompting.encode("\n\n".join(VARIED))[: loaded.model.context]
+    text = _text(loaded)
     count = min(count, len(text) - SIGHT)
     [logits] = loaded.model.score([text], count)
     return lossy.places(target_probs(logits, Sampling()), proposals(loaded.model, drafting, text, logits))
+
+
+def _text(loaded: LoadedTarget) -> list[int]:
+    """With room for a round of drafts after it."""
+    prompting = TokenizerPrompting(loaded.tokenizer, loaded.model.vocab_size, loaded.model.context)
+    return prompting.encode("\n\n".join(VARIED))[: loaded.model.context - BLOCK]
 
 
 @contextmanager

@@ -8,15 +8,21 @@ import torch
 from rich.console import Console
 
 from cluster.bench import answers, lossy
-from cluster.bench.answers import Answered, Contestant, Task, effects, repetition
-from cluster.bench.drafters import DRAFTINGS, FLAT, SHORT_SIGHTED, Drafting
-from cluster.bench.lossy import BLOCK, TRUNCATIONS, acceptance_length, places
+from cluster.bench.answers import Answered, Contestant, effects, repetition
+from cluster.bench.drafters import DRAFTINGS, FLAT, SHORT_SIGHTED, Drafting, window
+from cluster.bench.lossy import TRUNCATIONS, places
 from cluster.bench.lossy_report import Report, Size, as_json, draw, render
+from cluster.bench.lossy_rounds import BLOCK, Round, acceptance_length, rounds
 from cluster.bench.machine import Machine
 from cluster.bench.run_lossy import text_places
+from cluster.bench.tasks import Task
 from cluster.checkpoints.tiny import build_tiny
 from cluster.speculation.catalogue import parse
 from cluster.speculation.law import REJECTION
+from cluster.speculation.messages import DraftBlock
+from cluster.speculation.noise import DraftField, Noise, Purpose, derive_key
+from cluster.speculation.proposal import pack, truncate
+from cluster.speculation.sampling import Sampling, target_probs
 from verifier_service.build import load_target
 from verifier_service.spec import VerifierSpec
 
@@ -44,24 +50,62 @@ def test_the_pitfall_by_hand():
     assert found.noise < 0.03
 
 
-def test_acceptance_length():
-    assert acceptance_length(0.0) == 1.0
-    assert acceptance_length(1.0) == BLOCK + 1
-    assert acceptance_length(0.5, block=2) == 1.75
+def by_hand(count=400):
+    """Rounds whose rows are all P, drafted from Q."""
+    [row] = [truncate(each) for each in Q]
+    made = []
+    for seed in range(count):
+        field = DraftField(derive_key(seed, Purpose.DRAFT), 0)
+        tokens = tuple(field.draw(k, row) for k in range(BLOCK))
+        block = DraftBlock(tokens, (max(row.probs),) * BLOCK, proposal=pack([row] * BLOCK))
+        made.append(Round(P.expand(BLOCK + 1, -1), block, (Noise(seed, 0),)))
+    return made
 
 
-def test_the_curve_begins_at_the_strict_law_and_rises():
-    strict, *relaxed = lossy.curve("by hand", places(P, Q))
-    assert (strict.law, strict.tv.mean) == ("rejection", 0.0)
-    assert strict.kept == pytest.approx(0.2 + 0.3 + 0.05)
+def test_acceptance_length_is_that_of_the_formula_where_rows_are_alike():
+    kept = 0.2 + 0.3 + 0.05
+    length = acceptance_length(REJECTION, by_hand())
+    # Leviathan et al. (arXiv 2211.17192), equation 1.
+    assert length.low < sum(kept**k for k in range(BLOCK + 1)) < length.high
+    assert length.high - length.low < 0.4
+
+
+def test_rounds_are_drafted_after_prefixes_of_the_text_and_by_the_drafter(loaded):
+    text = list(range(3, 40))
+    for drafting in (SHORT_SIGHTED, FLAT):
+        made = rounds(loaded.model, drafting, text, 5)
+        assert len(made) == 5
+        for each in made:
+            prefix = text[: each.noises[0].base]
+            told = [*prefix, *each.block.tokens]
+            [logits] = loaded.model.score([told], BLOCK + 1)
+            torch.testing.assert_close(each.rows, target_probs(logits, Sampling()))
+            seen = [told[: len(prefix) + k] for k in range(BLOCK)]
+            if drafting.sight:
+                logits = torch.cat(loaded.model.score([window(tokens) for tokens in seen], 1))
+            q = target_probs(logits[:BLOCK], Sampling(temperature=drafting.temperature))
+            sent = pack([truncate(row) for row in q])
+            assert torch.equal(each.block.proposal.ids, sent.ids)
+            torch.testing.assert_close(each.block.proposal.probs, sent.probs)
+    assert len({noise for each in made for noise in each.noises}) == 20
+
+
+def test_the_curve_begins_at_the_strict_laws_and_rises():
+    strict, block, *relaxed = lossy.curve("by hand", places(P, Q), by_hand(100))
+    assert [strict.law, block.law] == ["rejection", "block"]
+    assert {(each.tv.mean, each.kl.mean) for each in (strict, block)} == {(0.0, 0.0)}
+    assert block.length.mean > strict.length.mean
     for name, settings in lossy.CURVES.items():
         line = [each for each in relaxed if each.law == name]
         assert [each.params for each in line] == list(settings)
         for before, after in zip([strict, *line], line, strict=False):
             assert after.tv.mean >= before.tv.mean
-            # What is gained lies where q > p: drafts are kept more often by just the distance.
-            assert after.kept - strict.kept == pytest.approx(after.tv.mean, abs=1e-9)
+            # The same drafts and uniforms: one that was kept still is.
+            assert after.length.mean >= before.length.mean
+            # Pinsker's inequality.
+            assert after.kl.mean >= 2 * after.tv.mean**2 - 1e-12
         assert line[-1].tv.mean > 0.0
+        assert line[-1].length.mean > strict.length.mean
         assert all(each.overshoot <= each.params.get("ceiling", 1e9) * (1 + 1e-12) for each in line)
 
 
@@ -113,7 +157,7 @@ def test_effects_are_paired_with_their_baseline():
     given = [
         _answered(name, kind, exact, logprob)
         for name, exact, shift in (("true", True, 0.0), ("lossy", False, -0.5))
-        for kind, logprob in (("copy", -1.0), ("copy", -3.0), ("edit", -2.0), ("open", -4.0))
+        for kind, logprob in (("copy", -1.0), ("copy", -3.0), ("edit", -2.0), ("open", -4.0), ("open", -2.0))
         for logprob, exact in ((logprob + shift, exact),)
     ]
     true, lossy_effect = effects(given, contestants)
@@ -127,13 +171,13 @@ def test_effects_are_paired_with_their_baseline():
 
 def test_the_report_is_printed_drawn_and_written(tmp_path):
     where = places(P, Q)
-    points = tuple(lossy.curve("by hand", where))
+    points = tuple(lossy.curve("by hand", where, by_hand(20)))
     contestants = (Contestant("true", REJECTION), Contestant("lossy", TRUNCATIONS[0], baseline="true"))
     kinds = ("copy", "edit", "open")
     given = [_answered(name, kind, True, -1.0) for name in ("true", "lossy") for kind in kinds]
     report = Report(
         "tiny",
-        Size(1, 1, 100, 1, 8),
+        Size(1, 1, 100, 20, 1, 8),
         Machine("a processor", 2, 2, "2", 1e9),
         1.0,
         (lossy.pitfall(TRUNCATIONS[0], "by hand", where, 1, 100),),
@@ -146,7 +190,7 @@ def test_the_report_is_printed_drawn_and_written(tmp_path):
     assert "minus true" in out.getvalue()
     written = json.loads(json.dumps(as_json(report)))
     assert len(written["points"]) == len(points)
-    assert written["points"][0]["length"] == pytest.approx(points[0].length)
+    assert written["points"][0]["length"]["mean"] == points[0].length.mean
     for name in ("a.svg", "b.svg"):
         draw(points, tmp_path / name)
     text = (tmp_path / "a.svg").read_text()
