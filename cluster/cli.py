@@ -324,6 +324,35 @@ def replay(
     raise typer.Exit(0 if outcome["equal"] else 1)
 
 
+@bench.command()
+def step(
+    sequences: Annotated[int, typer.Option(min=1, help="Sequences of the step.")] = 16,
+    rows: Annotated[int, typer.Option(min=1, help="Rows of each, one more than it has drafts.")] = 9,
+    law: Annotated[list[str] | None, typer.Option(help="coupled, rejection or block; repeatable.")] = None,
+    vocab: Annotated[
+        int | None, typer.Option(min=2, help="Without a model: random logits of so many tokens.")
+    ] = None,
+    context: Annotated[int, typer.Option(min=16, help="Tokens before the step.")] = 200,
+    repeats: Annotated[int, typer.Option(min=1, help="Times that each part is timed.")] = 9,
+    model: Annotated[str | None, typer.Option(help="Packaged name, local directory or hub id.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write every figure to this file, as JSON.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Where one verify step's time goes, against its forward and the reading of the weights."""
+    from cluster.bench.run_step import Shape, run_step
+    from cluster.checkpoints import CheckpointError
+
+    try:
+        run_step(model, Shape(sequences, rows, vocab, context, repeats), law or (), out, as_json)
+    except CheckpointError as error:
+        _fail("START_FAILED", str(error), as_json, 1)
+    except ValueError as error:
+        _fail("INVALID_ARGUMENT", str(error), as_json, 2)
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
 @app.command()
 def lab(
     picture: Annotated[Path | None, typer.Option(help="Draw the table to this file, .svg or .png.")] = None,

@@ -1,0 +1,82 @@
+"""The cost of a step: that what is timed is what it says, on a tiny model and on random logits."""
+
+import json
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from cluster.bench import run_step
+from cluster.bench.run_step import Shape, as_json, measured, render
+from cluster.bench.step import Workload, spent, texts, without_model
+from cluster.checkpoints.tiny import build_tiny
+from cluster.speculation.law import BLOCK, COUPLED, REJECTION
+from verifier_service.build import load_target
+from verifier_service.spec import VerifierSpec
+
+LAWS = [COUPLED, REJECTION, BLOCK]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return str(build_tiny(tmp_path_factory.mktemp("models") / "tiny", seed=1))
+
+
+def test_the_target_drafts_so_that_nearly_all_rows_are_walked(path):
+    loaded = load_target(VerifierSpec(model=path, threads=1))
+    stretches = texts(loaded, 3, 20)
+    assert [len(text) for text in stretches] == [20, 20, 20]
+    assert len({tuple(text) for text in stretches}) == 3
+    workload = Workload(loaded.model, stretches, 5)
+    coupled, rejection, block = (workload.measure(law, 1) for law in LAWS)
+    # The noise that drafted decides, on rows that are the same alone and in a block.
+    assert coupled.accepted == 3 * 4
+    assert 0 < rejection.accepted <= 3 * 4
+    assert 0 < block.accepted <= 3 * 4
+    for each in (coupled, rejection, block):
+        assert each.forward > 0.0
+        assert 0.0 < each.noise < each.verification
+        assert each.deciding == each.transforms + each.verification
+
+
+@pytest.mark.parametrize("law", LAWS, ids=str)
+def test_without_a_model_nothing_is_loaded(law, monkeypatch):
+    monkeypatch.setattr(run_step, "load_target", None)
+    report = measured("no such model", Shape(2, 3, 700, 16, 1), [law])
+    [parts] = report.parts
+    assert parts.forward == 0.0
+    assert parts.accepted <= 4
+    assert without_model(COUPLED, 2, 3, 700, 1).accepted == 4
+    out = StringIO()
+    render(report, Console(file=out, width=120))
+    assert "random logits of 700" in out.getvalue()
+
+
+def test_seconds_are_those_of_the_function_that_is_named():
+    def inner():
+        return sum(range(20_000))
+
+    def outer():
+        inner()
+        sum(range(200))
+
+    found = spent(outer, {"inner": inner, "outer": outer, "never": spent})
+    assert 0.0 < found["inner"] < found["outer"]
+    assert found["never"] == 0.0
+
+
+def test_the_whole_report(path):
+    report = measured(path, Shape(2, 3, None, 20, 1), LAWS)
+    assert len(report.parts) == len(report.around) == 3
+    assert all(each.bookkeeping > 0.0 and each.audit > 0.0 for each in report.around)
+    assert report.limit > 0.0
+    assert report.weights > report.keys_and_values > 0
+    out = StringIO()
+    render(report, Console(file=out, width=160))
+    assert all(word in out.getvalue() for word in ("forward", "bookkeeping", "Limit", "rejection"))
+    assert json.loads(json.dumps(as_json(report)))["limit"] == report.limit
+
+
+def test_a_law_that_is_not_measured_is_refused():
+    with pytest.raises(ValueError, match="law must be one of coupled, rejection, block, got 'none'"):
+        run_step.run_step(None, Shape(1, 1, 10, 16, 1), ["none"], None, True)
