@@ -5,14 +5,27 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from cluster.lab.budgets import BUDGETS
 from cluster.lab.rules import RULES, STRICT
-from cluster.lab.table import BLOCK_LENGTH, EXACT, Cell, LossyLaw, as_dict, compute, compute_lossy, worlds
+from cluster.lab.table import (
+    BLOCK_LENGTH,
+    EXACT,
+    KINDS,
+    Cell,
+    LossyLaw,
+    as_dict,
+    compute,
+    compute_budgets,
+    compute_lossy,
+    worlds,
+)
 
 # A distance that is drawn in full colour.
 _STRONG = 0.25
@@ -21,8 +34,10 @@ _STRONG = 0.25
 def run(as_json: bool, picture: Path | None) -> bool:
     """Computes and prints everything; says whether each cell is what is known of it."""
     err = Console(stderr=True)
-    rules = track(RULES, "enumerating", console=err, transient=True, disable=not err.is_terminal)
-    cells = [cell for rule in rules for cell in compute([rule])]
+    parts = [*(partial(compute, [rule]) for rule in RULES), *(partial(compute_budgets, [b]) for b in BUDGETS)]
+    told = track(parts, "enumerating", console=err, transient=True, disable=not err.is_terminal)
+    # Rules of one kind together.
+    cells = sorted((cell for part in told for cell in part()), key=lambda cell: KINDS.index(cell.kind))
     lossy = compute_lossy()
     if picture is not None:
         draw(cells, picture)

@@ -6,6 +6,7 @@ if N >= k is decided before x_k is drawn; under `coupled` whatever decides it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,6 +17,8 @@ from cluster.speculation.proposal import SparseRow, unpack
 STRICT = ("coupled", "rejection", "block")
 # A probability that counts as low, in vocabularies of two or three tokens.
 _LOW = 0.45
+# An entropy that counts as high there, in nats.
+_UNCERTAIN = 0.6
 # Verify steps a second with no, one and two drafts: DSpark, arXiv 2607.05147, appendix A.
 SPEEDS = (1.0, 0.5, 0.45)
 
@@ -38,7 +41,7 @@ def _commit(request: Request, verdict: Verdict) -> None:
     request.tokens += verdict.tokens
 
 
-def _own(block: DraftBlock, vocab: int) -> list[float]:
+def own(block: DraftBlock, vocab: int) -> list[float]:
     """Each drafted token's own probability under its proposal."""
     rows = unpack(block, vocab)
     return [row.probs[row.ids.index(token)] for row, token in zip(rows, block.tokens, strict=True)]
@@ -66,6 +69,11 @@ def _before_a_flat_row(block: DraftBlock, vocab: int) -> int:
     return _leading([largest >= _LOW for largest in block.max_q])
 
 
+def _before_an_uncertain_row(block: DraftBlock, vocab: int) -> int:
+    entropies = [-sum(q * math.log(q) for q in row.probs if q > 0.0) for row in unpack(block, vocab)]
+    return _leading([entropy <= _UNCERTAIN for entropy in entropies])
+
+
 def _survival(values: list[float], least: float) -> int:
     """How many leading values have a product of at least `least`."""
     product = 1.0
@@ -81,19 +89,19 @@ def _by_survival_of_rows(block: DraftBlock, vocab: int) -> int:
 
 
 def _after_an_unlikely_token(block: DraftBlock, vocab: int) -> int:
-    return min(_leading([q >= _LOW for q in _own(block, vocab)]) + 1, len(block.tokens))
+    return min(_leading([q >= _LOW for q in own(block, vocab)]) + 1, len(block.tokens))
 
 
 def _before_an_unlikely_token(block: DraftBlock, vocab: int) -> int:
-    return _leading([q >= _LOW for q in _own(block, vocab)])
+    return _leading([q >= _LOW for q in own(block, vocab)])
 
 
 def _by_survival_of_tokens(block: DraftBlock, vocab: int) -> int:
-    return _survival(_own(block, vocab), _LOW**2)
+    return _survival(own(block, vocab), _LOW**2)
 
 
 def _looking_one_token_ahead(block: DraftBlock, vocab: int) -> int:
-    likely = [q >= _LOW for q in _own(block, vocab)]
+    likely = [q >= _LOW for q in own(block, vocab)]
     return _leading([*likely[1:], True])
 
 
@@ -151,7 +159,7 @@ def _longest_of_two(request: Request) -> None:
 
 def _surest_of_two(request: Request) -> None:
     blocks = [request.draft(which) for which in (0, 1)]
-    _commit(request, request.verify(max(blocks, key=lambda block: _own(block, request.world.vocab)[0])))
+    _commit(request, request.verify(max(blocks, key=lambda block: own(block, request.world.vocab)[0])))
 
 
 def _recorded(change: Callable[[SparseRow], SparseRow]) -> Callable[[Request], None]:
@@ -195,6 +203,7 @@ _BOTH = ("rejection", "block")
 RULES: tuple[Rule, ...] = (
     Rule("fixed block", "schedule", _stopping(_whole)),
     Rule("stop before a row whose max q is low", "schedule", _stopping(_before_a_flat_row)),
+    Rule("stop before a row whose entropy is high", "schedule", _stopping(_before_an_uncertain_row)),
     Rule("stop by the product of max q's", "schedule", _stopping(_by_survival_of_rows)),
     Rule("stop after a token whose own q is low", "schedule", _stopping(_after_an_unlikely_token)),
     Rule(

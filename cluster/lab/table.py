@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from cluster.lab import budgets
+from cluster.lab.budgets import BUDGETS, Budget
 from cluster.lab.enumeration import Run, outcomes
 from cluster.lab.rounds import Request
 from cluster.lab.rules import RULES, STRICT, Rule
@@ -14,6 +16,8 @@ from cluster.speculation.catalogue import parse
 from cluster.speculation.law import Law
 
 BLOCK_LENGTH = 2
+# What rules are about, in the table's order.
+KINDS = ("schedule", "budget", "proposal", "noise")
 # Distances that are no more than rounding.
 EXACT = 1e-12
 _SEEDS = range(6)
@@ -63,6 +67,14 @@ def compute(rules: Sequence[Rule] = RULES) -> Iterator[Cell]:
                 played = [world for world in everywhere if world.vocab == 2 or not rule.twice]
                 tv = max(error(world, Law(law), rule) for world in played)
             yield Cell(rule.name, rule.kind, law, tv, law in rule.biased)
+
+
+def compute_budgets(chosen: Sequence[Budget] = BUDGETS) -> Iterator[Cell]:
+    """Rule by rule, each under every law."""
+    for budget in chosen:
+        for law in STRICT:
+            tv = max(budgets.error(pair, Law(law), budget) for pair in budgets.pairs())
+            yield Cell(budget.name, "budget", law, tv, law in budget.biased)
 
 
 @dataclass(frozen=True, slots=True)

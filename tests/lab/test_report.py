@@ -15,6 +15,7 @@ def two_rules(monkeypatch):
     """One rule that is exact and one that is biased: the whole table is computed in test_rules.py."""
     kept = tuple(r for r in RULES if r.name in ("fixed block", "drop a token whose own q is low"))
     monkeypatch.setattr(report, "RULES", kept)
+    monkeypatch.setattr(report, "BUDGETS", ())
     monkeypatch.setattr(table, "_SEEDS", range(3))
 
 
