@@ -11,14 +11,10 @@ where it was:
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from cluster.bench.continuations import (
     FRESH,
@@ -32,6 +28,7 @@ from cluster.bench.continuations import (
 )
 from cluster.bench.goodness import Fit, fit, holm
 from cluster.bench.prompts import KINDS
+from cluster.bench.resumable import Progress, Record, arguments
 from cluster.gateway.prompting import TokenizerPrompting
 from verifier_service.build import load_target
 from verifier_service.spec import VerifierSpec
@@ -100,44 +97,29 @@ class Checker:
         return sample(self._known, scenario, self._draws, self._draws * SCENARIOS.index(scenario))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(given: Sequence[str] | None = None) -> int:
     """Runs what is left for at most --minutes. Returns 1 if all was tested and something is not as it
     should be, else 0."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--out", type=Path, default=Path("bench-results/distribution.jsonl"))
-    parser.add_argument("--minutes", type=float, default=float("inf"))
-    parser.add_argument("--model", default="smollm2-135m-instruct")
+    parser = arguments(__doc__, Path("bench-results/distribution.jsonl"))
     parser.add_argument("--draws", type=int, default=DRAWS)
-    options = parser.parse_args(arguments)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    lines = options.out.read_text().splitlines() if options.out.exists() else []
+    options = parser.parse_args(given)
     setting = {"model": options.model, "draws": options.draws}
-    records = [record for record in map(json.loads, lines) if record.items() >= setting.items()]
-    done: dict[str, dict[str, Any]] = {record["scenario"]: record for record in records}
-    began = time.monotonic()
+    progress: Progress[Scenario] = Progress(options.out, "scenario", setting)
     checker: Checker | None = None
-    with options.out.open("a") as out:
-        for scenario in SCENARIOS:
-            if scenario.key in done or time.monotonic() - began > 60 * options.minutes:
-                continue
-            checker = checker or Checker(options.model, options.draws)
-            started = time.monotonic()
-            found = checker.check(scenario)
-            seconds = round(time.monotonic() - started, 1)
-            record = setting | {"scenario": scenario.key, "fit": asdict(found), "seconds": seconds}
-            done[scenario.key] = record
-            out.write(json.dumps(record) + "\n")
-            out.flush()
+
+    def check(scenario: Scenario) -> Record:
+        nonlocal checker
+        checker = checker or Checker(options.model, options.draws)
+        return {"fit": asdict(checker.check(scenario))}
+
+    progress.run(SCENARIOS, options.minutes, check)
+    done = progress.records
     tested = [scenario for scenario in SCENARIOS if scenario.key in done]
     judged = findings({scenario: Fit(**done[scenario.key]["fit"]) for scenario in tested})
     for finding in judged:
         _tell(finding)
-    spent = sum(record["seconds"] for record in done.values())
     sys.stdout.write(
-        f"{len(tested)} of {len(SCENARIOS)} tested, {options.draws} continuations each "
-        f"({spent:.0f} s in all, {time.monotonic() - began:.0f} s now)\n"
+        f"{len(tested)} of {len(SCENARIOS)} tested, {options.draws} continuations each {progress.spent}\n"
     )
     whole = len(tested) == len(SCENARIOS)
     return 1 if whole and not all(finding.as_expected for finding in judged) else 0

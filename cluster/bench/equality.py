@@ -9,10 +9,7 @@ generate. Results are appended to a file case by case, so that a stopped run goe
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +19,7 @@ from opentelemetry.trace import NoOpTracer
 from transformers import PreTrainedModel
 
 from cluster.bench.prompts import VARIED
+from cluster.bench.resumable import Progress, Record, arguments
 from cluster.checkpoints import load_model, resolve
 from cluster.drafting import Drafter, NgramDrafter
 from cluster.gateway.prompting import TokenizerPrompting
@@ -151,48 +149,31 @@ class Checker:
         )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(given: Sequence[str] | None = None) -> int:
     """Runs what is left of the check for at most --minutes. Returns 1 if a token differed, 0 if none did."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--out", type=Path, default=Path("bench-results/equality.jsonl"))
-    parser.add_argument("--minutes", type=float, default=float("inf"))
-    parser.add_argument("--model", default="smollm2-135m-instruct")
-    options = parser.parse_args(arguments)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    lines = options.out.read_text().splitlines() if options.out.exists() else []
-    records = [json.loads(line) for line in lines]
-    done = {record["case"] for record in records}
-    known = {key: tokens for record in records for key, tokens in record["references"].items()}
+    options = arguments(__doc__, Path("bench-results/equality.jsonl")).parse_args(given)
+    progress: Progress[Case] = Progress(options.out, "case")
+    known = {k: tokens for record in progress.records.values() for k, tokens in record["references"].items()}
     every = list(cases())
-    began = time.monotonic()
     checker: Checker | None = None
-    with options.out.open("a") as out:
-        for case in every:
-            if case.key in done or time.monotonic() - began > 60 * options.minutes:
-                continue
-            checker = checker or Checker(options.model, known)
-            started, before = time.monotonic(), set(checker.references)
-            differences = checker.check(case)
-            record = {
-                "case": case.key,
-                "requests": len(case.requests),
-                "differences": differences,
-                "seconds": round(time.monotonic() - started, 2),
-                "references": {k: v for k, v in checker.references.items() if k not in before},
-            }
-            records.append(record)
-            out.write(json.dumps(record) + "\n")
-            out.flush()
-            for sentence in differences:
-                sys.stdout.write(f"DIFFERENT {sentence}\n")
+
+    def check(case: Case) -> Record:
+        nonlocal checker
+        checker = checker or Checker(options.model, known)
+        before = set(checker.references)
+        differences = checker.check(case)
+        for sentence in differences:
+            sys.stdout.write(f"DIFFERENT {sentence}\n")
+        fresh = {k: v for k, v in checker.references.items() if k not in before}
+        return {"requests": len(case.requests), "differences": differences, "references": fresh}
+
+    progress.run(every, options.minutes, check)
+    records = progress.records.values()
     compared = sum(record["requests"] for record in records)
     differing = sum(len(record["differences"]) for record in records)
-    spent = sum(record["seconds"] for record in records)
     sys.stdout.write(
         f"{len(records)} of {len(every)} cases, {compared} answers compared, {differing} differ "
-        f"({spent:.0f} s in all, {time.monotonic() - began:.0f} s now)\n"
+        f"{progress.spent}\n"
     )
     return 1 if differing else 0
 

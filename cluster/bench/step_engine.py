@@ -11,6 +11,7 @@ from opentelemetry.trace import NoOpTracer
 
 from cluster.bench.step import in_functions
 from cluster.drafting.drafter import DraftJob
+from cluster.scheduling import PlannerName
 from cluster.speculation.law import NONE, Law
 from cluster.speculation.messages import DraftBlock, SessionSpec
 from cluster.speculation.proposal import SparseRow, pack
@@ -80,6 +81,7 @@ def around(loaded: LoadedTarget, laws: Sequence[Law], texts: Sequence[list[int]]
     spec = VerifierSpec(
         model="",
         max_active=len(texts),
+        planner=PlannerName.FIXED,
         block_length=rows - 1,
         step_rows=len(texts) * max(rows, _PROMPT),
         # Answers that are decoded again would be in the way.
