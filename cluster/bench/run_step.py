@@ -76,10 +76,11 @@ def run_step(
 def measured(reference: str, shape: Shape, laws: Sequence[Law]) -> Report:
     """Everything; with a vocabulary in the shape, no model is loaded."""
     if shape.vocab is not None:
-        parts = tuple(
-            without_model(law, shape.sequences, shape.rows, shape.vocab, shape.repeats) for law in laws
+        vocab = shape.vocab
+        return Report(
+            shape,
+            tuple(without_model(law, shape.sequences, shape.rows, vocab, shape.repeats) for law in laws),
         )
-        return Report(shape, parts)
     stock = load_model(resolve(reference), "float32", "cpu")
     weights, a_token = weight_bytes(list(stock.parameters())), _cache_bytes(stock)
     del stock
@@ -87,9 +88,11 @@ def measured(reference: str, shape: Shape, laws: Sequence[Law]) -> Report:
     machine = measure()
     stretches = texts(loaded, shape.sequences, shape.context)
     workload = Workload(loaded.model, stretches, shape.rows)
+    parts = tuple(workload.measure(law, shape.repeats) for law in laws)
+    workload.close()
     return Report(
         shape,
-        tuple(workload.measure(law, shape.repeats) for law in laws),
+        parts,
         reference,
         tuple(around(loaded, laws, stretches, shape.rows)),
         machine,

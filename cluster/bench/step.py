@@ -78,9 +78,14 @@ class Workload:
         self._target = target
         self._texts = texts
         self._drafts = rows - 1
-        self._caches = [SequenceCache(len(text) + rows) for text in texts]
+        self._caches = [target.pool.open() for _ in texts]
         for text, cache in zip(texts, self._caches, strict=True):
-            target.forward([Rows(cache, text[:-1], 0, len(text) - 1, 0)])
+            target.forward([Rows(cache, text[:-1], 0, 0)])
+
+    def close(self) -> None:
+        """Frees the caches."""
+        for cache in self._caches:
+            cache.release()
 
     def measure(self, law: Law, repeats: int) -> Parts:
         """The parts of a step under this law."""
@@ -117,8 +122,7 @@ class Workload:
 
     @staticmethod
     def _rows(cache: SequenceCache, tokens: list[int], start: int) -> Rows:
-        # All but the first of a text are decoded rows.
-        return Rows(cache, tokens, start, 1, len(tokens))
+        return Rows(cache, tokens, start, len(tokens))
 
 
 def without_model(law: Law, sequences: int, rows: int, vocab: int, repeats: int) -> Parts:
