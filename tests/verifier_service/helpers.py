@@ -2,11 +2,15 @@
 
 import torch
 
-from cluster.speculation.messages import DraftBlock
+from cluster.speculation.messages import DraftBlock, DrafterIdentity
 from cluster.speculation.noise import DraftField
 from cluster.speculation.proposal import SparseRow, pack, truncate
 from cluster.speculation.sampling import target_probs
 from verifier_service.batch import answer_all
+from verifier_service.drafting.port import DraftReply
+
+LONG = "the river rises in the hills " * 12
+IDENTITY = DrafterIdentity("model", "kind", "replica")
 
 
 class Scripted:
@@ -116,3 +120,8 @@ def accounted(answer):
     assert provenance.accepted_tokens <= provenance.draft_tokens
     assert provenance.rounds >= 1
     return provenance
+
+
+def answered(ticket, tokens=(), **fields):
+    block = DraftBlock(tuple(tokens), (1.0,) * len(tokens))
+    return DraftReply(ticket.sequence, ticket.plan_id, block, IDENTITY, **fields)
