@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from cluster.lab import budgets
 from cluster.lab.enumeration import outcomes
 from cluster.lab.rounds import Request, first
 from cluster.lab.world import constant_world, distance, random_world
@@ -26,7 +27,6 @@ from cluster.scheduling import (
 from cluster.speculation.law import BLOCK, COUPLED, REJECTION
 from tests.scheduling.helpers import Watched
 from tests.scheduling.test_admission import Peeking
-from tests.verifier_service.verification.test_budgets import PAIRS, bias
 
 EXACT = 1e-12
 LENGTH = 2
@@ -87,27 +87,28 @@ def test_a_planner_that_peeks_is_caught(law):
 def sharing(planner, counts, budget=BUDGET):
     """One step's rule for two requests; notes what it decides."""
 
-    def rule(pair):
-        rows = planner.admit([Watched(drafted.before) for drafted in pair], budget)
+    def split(blocks, vocab):
+        rows = planner.admit([Watched(block.max_q) for block in blocks], budget)
         counts.add(tuple(rows))
         return tuple(rows)
 
-    return rule
+    return budgets.Budget("a planner's", split)
 
 
 @pytest.mark.parametrize("law", [COUPLED, REJECTION, BLOCK], ids=str)
 @pytest.mark.parametrize("name", PlannerName)
 def test_two_requests_that_share_a_budget_keep_their_laws(law, name):
     counts = set()
-    assert max(bias(law, sharing(PLANNERS[name], counts), worlds) for worlds in PAIRS[:5]) < EXACT
+    shared = sharing(PLANNERS[name], counts)
+    assert max(budgets.error(worlds, law, shared) for worlds in budgets.pairs()[:5]) < EXACT
     if name is not PlannerName.FIXED:
         assert len(counts) > 1
 
 
 @pytest.mark.parametrize("law", [REJECTION, BLOCK], ids=str)
 def test_two_requests_under_a_planner_that_peeks_are_caught(law):
-    rule = sharing(Peeking(LENGTH), set(), Budget(LENGTH, cost=DIP))
-    assert max(bias(law, rule, worlds) for worlds in PAIRS[:5]) > 0.01
+    shared = sharing(Peeking(LENGTH), set(), Budget(LENGTH, cost=DIP))
+    assert max(budgets.error(worlds, law, shared) for worlds in budgets.pairs()[:5]) > 0.01
 
 
 # DSpark, arXiv 2607.05147, appendix A: a_1 = 0.8; a_2 = 0.9 after A and 0 after B.
