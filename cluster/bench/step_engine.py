@@ -132,5 +132,7 @@ def _request(number: int, prompt: list[int], tokens: int) -> GenerationRequest:
         law=NONE,
         requested_law=NONE,
         seed=number,
+        # Else there would be no audit of it.
+        seed_drawn=True,
         max_tokens=tokens,
     )
