@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from verifier_service.kernels import attention as kernels
-from verifier_service.kernels.attention import PAGE
+from cluster.kernels import attention as kernels
+from cluster.kernels.attention import PAGE
 from verifier_service.kv_cache import KVPool, SequenceCache
 
 NAME = "truedraft_ragged"

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from cluster.kernels.elementwise import norm
+from cluster.kernels.layers import GATES, LayerWeights, Shape, run_layers
+from cluster.kernels.linear import Floats, linear, pack_weight
+from cluster.kernels.tile import PANEL
 from verifier_service.attention import Batch
-from verifier_service.kernels.elementwise import norm
-from verifier_service.kernels.layers import GATES, LayerWeights, Shape, run_layers
-from verifier_service.kernels.linear import Floats, linear, pack_weight
-from verifier_service.kernels.tile import PANEL
 from verifier_service.kv_cache import KVPool
 
 _FAMILIES = {"llama", "mistral", "qwen2", "qwen3"}

@@ -11,6 +11,7 @@ from opentelemetry.trace import Tracer
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from cluster.kernels.attention import PAGE
 from cluster.scheduling import Planner, VerifyCost
 from cluster.speculation.audit import AuditState
 from cluster.speculation.catalogue import LAWS
@@ -33,7 +34,6 @@ from verifier_service.audit.auditor import Auditor
 from verifier_service.audit.replay import Replay
 from verifier_service.composing import compose
 from verifier_service.drafting.port import DraftingPort, DraftReply
-from verifier_service.kernels.attention import PAGE
 from verifier_service.limits import Limits, Load
 from verifier_service.logprobs import logprobs_of
 from verifier_service.measurements import Measurements

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from verifier_service.kernels.attention import PAGE
-from verifier_service.kernels.tile import LANES
+from cluster.kernels.attention import PAGE
+from cluster.kernels.tile import LANES
 
 
 class OutOfPagesError(RuntimeError):

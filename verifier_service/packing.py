@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from verifier_service.kernels.linear import linear, pack_weight
-from verifier_service.kernels.tile import PANEL
+from cluster.kernels.linear import linear, pack_weight
+from cluster.kernels.tile import PANEL
 
 
 class PackedLinear(nn.Module):

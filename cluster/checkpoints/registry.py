@@ -6,12 +6,12 @@ or a Hugging Face hub id, with `@revision` where one is wanted.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from transformers import AutoConfig
 
+from cluster.cache_dir import default_cache_dir
 from cluster.checkpoints.errors import CheckpointError
 from cluster.checkpoints.packaged import SMOLLM2, fetch
 
@@ -53,12 +53,6 @@ def resolve(reference: str, cache_dir: Path | None = None) -> Checkpoint:
     if reference.startswith(("/", "./", "../", "~")) or not reference:
         raise CheckpointError(f"no such directory: {reference!r}")
     return _on_hub(reference)
-
-
-def default_cache_dir() -> Path:
-    """$TRUEDRAFT_CACHE, or ~/.cache/truedraft."""
-    configured = os.environ.get("TRUEDRAFT_CACHE")
-    return Path(configured).expanduser() if configured else Path.home() / ".cache" / "truedraft"
 
 
 def _on_hub(reference: str) -> Checkpoint:

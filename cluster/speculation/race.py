@@ -23,10 +23,11 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cluster.kernels import race as kernels
 from cluster.speculation.philox import Words, philox
 
 # Tokens of a group: larger ones cost fewer words, and more for each group that could win.
-_GROUP = 16
+_GROUP = kernels.GROUP
 # Counters of a group's race: one says who has the least, the others serve four tokens each.
 _CALLS = 1 + _GROUP // 4
 # The last word of a counter keeps the least of groups and the races within them apart.
@@ -70,11 +71,40 @@ def winners(fields: Sequence[GumbelField], positions: Sequence[int], probs: Sequ
 
     Raises ValueError for a row that is no distribution.
     """
+    if all(row.device.type == "cpu" for row in probs):
+        tokens = _compiled_winners(fields, positions, probs)
+    else:
+        tokens = _winners(fields, positions, probs)
+    if kernels.NOBODY in tokens:
+        raise ValueError("a target row must have a positive, finite sum")
+    return tokens
+
+
+def _compiled_winners(
+    fields: Sequence[GumbelField], positions: Sequence[int], probs: Sequence[Tensor]
+) -> list[int]:
+    # Held until the race is over, should a row have been copied.
+    rows = [row.contiguous() for row in probs]
+    tokens = np.empty(len(rows), np.int64)
+    kernels.winners(
+        np.array([row.data_ptr() for row in rows], np.int64),
+        np.array([row.dtype == torch.float64 for row in rows]),
+        rows[0].shape[0],
+        np.array(positions, np.uint64),
+        np.array([field.key for field in fields], np.uint64),
+        tokens,
+    )
+    found: list[int] = tokens.tolist()
+    return found
+
+
+def _winners(fields: Sequence[GumbelField], positions: Sequence[int], probs: Sequence[Tensor]) -> list[int]:
+    """The same of rows on a device: it finds maxima, and few groups leave it."""
     surplus = -probs[0].shape[0] % _GROUP
     grouped = [(F.pad(row, (0, surplus)) if surplus else row).view(-1, _GROUP) for row in probs]
     tops = np.stack([row.amax(dim=1).cpu().numpy() for row in grouped]).astype(np.float64)
     if not (np.isfinite(tops).all() and (tops.max(axis=1) > 0.0).all()):
-        raise ValueError("a target row must have a positive, finite sum")
+        return [kernels.NOBODY]
     tokens = [_only(row, groups) for row, groups in zip(grouped, tops, strict=True)]
     racing = [index for index, token in enumerate(tokens) if token is None]
     if racing:

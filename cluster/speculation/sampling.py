@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from cluster.kernels.softmax import softmax
+
 # A set of given probability rarely needs more than this many sorted tokens; a row that does is sorted whole.
 _PREFIX = 1024
+_FLOAT = torch.finfo(torch.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +59,13 @@ def target_probs(logits: Tensor, sampling: Sampling) -> Tensor:
     """
     if sampling.temperature == 0.0:
         return _greedy(logits)
-    # Subtracting the maximum first keeps tiny temperatures finite; below float32's range they would be 0.
-    temperature = max(sampling.temperature, torch.finfo(torch.float32).tiny)
+    # Beyond float32's range it would be 0 or infinite.
+    temperature = min(max(sampling.temperature, _FLOAT.tiny), _FLOAT.max)
+    if _only_temperature(sampling) and logits.device.type == "cpu" and logits.dtype == torch.float32:
+        probs = torch.empty(logits.shape)
+        softmax(logits.contiguous().numpy(), np.float32(temperature), probs.numpy())
+        return probs
+    # Subtracting the maximum first keeps tiny temperatures finite.
     scaled = (logits - logits.max(dim=-1, keepdim=True).values) / temperature
     if 0 < sampling.top_k < scaled.shape[-1]:
         kth = torch.topk(scaled, sampling.top_k, dim=-1).values[:, -1:]
@@ -77,6 +86,10 @@ def target_probs(logits: Tensor, sampling: Sampling) -> Tensor:
         edges = [eta_edge(row, sampling.eta_cutoff) for row in probs]
         probs = _cut(scaled, probs < torch.stack(edges)[:, None])
     return probs
+
+
+def _only_temperature(sampling: Sampling) -> bool:
+    return sampling == Sampling(temperature=sampling.temperature)
 
 
 def _cut(scaled: Tensor, out: Tensor) -> Tensor:

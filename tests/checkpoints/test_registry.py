@@ -6,9 +6,9 @@ import zipfile
 
 import pytest
 
+from cluster.cache_dir import default_cache_dir
 from cluster.checkpoints import CheckpointError, packaged, resolve
 from cluster.checkpoints.packaged import SMOLLM2, PackagedModel
-from cluster.checkpoints.registry import default_cache_dir
 
 
 def test_a_local_directory_is_used_as_it_is(tmp_path):

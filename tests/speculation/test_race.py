@@ -5,6 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
+from cluster.speculation import race
 from cluster.speculation.noise import Noise, Purpose, derive_key
 from cluster.speculation.race import _GROUP, GumbelField, _Rows, winners
 from tests.speculation.helpers import ALPHA, p_value
@@ -87,7 +88,7 @@ def test_ties_go_to_the_lowest_id(monkeypatch):
     monkeypatch.setattr(
         _Rows, "race", lambda self, row_of, groups, heads: np.full((groups.size, _GROUP), 0.5)
     )
-    assert GumbelField(1).winner(0, torch.full((1000,), 1e-3)) == 0
+    assert race._winners([GumbelField(1)], [0], [torch.full((1000,), 1e-3)]) == [0]
     assert GumbelField(1).winner(0, torch.tensor([0.0, 0.2, 0.4, 0.4])) == 2
 
 
@@ -145,3 +146,22 @@ def test_the_noise_of_a_seed_is_pinned():
     """An answer's seed must give the same answer after an upgrade."""
     assert derive_key(7, Purpose.GUMBEL) == PINNED_KEY
     assert Noise(seed=7, base=0).gumbel(3, 40)[::8].tolist() == PINNED
+
+
+def test_compiled_races_are_those_of_numpy():
+    every = [row for row in rows() if row.dtype == torch.float32]
+    for position in (0, 7, 2**33):
+        for row in every:
+            fields = [GumbelField(derive_key(seed, Purpose.GUMBEL)) for seed in range(20)]
+            positions, same = [position + i for i in range(20)], [row] * 20
+            assert race._compiled_winners(fields, positions, same) == race._winners(fields, positions, same)
+
+
+@pytest.mark.parametrize("fault", [float("nan"), float("inf")])
+@pytest.mark.parametrize("place", [0, 5, 16, 20])
+def test_a_row_with_what_is_no_number_is_refused_wherever_it_stands(fault, place):
+    row = torch.full((21,), 1 / 21)
+    row[place] = fault
+    for either in (row, row.double()):
+        with pytest.raises(ValueError, match="positive, finite sum"):
+            winners([GumbelField(1)], [0], [either])

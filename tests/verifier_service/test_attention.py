@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from cluster.kernels.attention import PAGE
 from verifier_service.attention import Batch, Segment, ragged_attention
-from verifier_service.kernels.attention import PAGE
 from verifier_service.kv_cache import KVPool
 
 HEADS, KV_HEADS, DIM = 4, 2, 8

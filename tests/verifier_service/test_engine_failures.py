@@ -5,11 +5,11 @@ import threading
 import torch
 
 from cluster.drafting import NgramDrafter
+from cluster.kernels.attention import PAGE
 from cluster.speculation.request import Committed, Failed, Finished
 from tests.verifier_service.helpers import LONG, Port, alone, answered
 from verifier_service.batch import Answer
 from verifier_service.drafting.local import LocalDrafting
-from verifier_service.kernels.attention import PAGE
 
 
 def test_a_failing_step_fails_its_batch_and_no_waiting_request(engine_with, request_for, loaded, monkeypatch):

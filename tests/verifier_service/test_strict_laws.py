@@ -80,8 +80,10 @@ def test_the_answers_follow_the_target_exactly(engine_with, request_for, rows, r
     accepted, drafted = (
         sum(getattr(each, name) for each in provenances) for name in ("accepted_tokens", "draft_tokens")
     )
-    assert drafted > 0.2 * SEEDS
-    assert 0.3 < accepted / drafted < 0.95
+    # Goodput goes by the times of this machine, and may find that drafts do not pay.
+    if planner is not PlannerName.GOODPUT:
+        assert drafted > 0.2 * SEEDS
+        assert 0.3 < accepted / drafted < 0.95
     assert all(each.reasons == () for each in provenances)
 
 

@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from cluster.checkpoints import load_model, resolve
 from cluster.checkpoints.tiny import build_tiny
-from verifier_service.kernels.attention import PAGE
+from cluster.kernels.attention import PAGE
 from verifier_service.kv_cache import KVPool, OutOfPagesError
 from verifier_service.target import Rows, TargetModel
 

@@ -10,8 +10,8 @@ import torch
 from numba import intp, prange
 from torch import Tensor
 
-from verifier_service.kernels import compiled
-from verifier_service.kernels.tile import AHEAD, PANEL, multiply_panel
+from cluster.kernels import compiled
+from cluster.kernels.tile import AHEAD, PANEL, multiply_panel
 
 Floats = npt.NDArray[np.float32]
 Address: TypeAlias = "int | np.signedinteger[Any]"

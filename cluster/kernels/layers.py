@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 from numba import intp, prange
 
-from verifier_service.kernels import compiled
-from verifier_service.kernels.attention import Integers, attend, store
-from verifier_service.kernels.elementwise import exponential, inverse_rms, norm
-from verifier_service.kernels.linear import Floats, add_linear, linear, panel_product
-from verifier_service.kernels.tile import PANEL
+from cluster.kernels import compiled
+from cluster.kernels.attention import Integers, attend, store
+from cluster.kernels.elementwise import exponential, inverse_rms, norm
+from cluster.kernels.linear import Floats, add_linear, linear, panel_product
+from cluster.kernels.tile import PANEL
 
 # A panel of the gated unit holds this many gates, then the ups that belong to them.
 GATES = PANEL // 2

@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from verifier_service.kernels import compiled
+from cluster.kernels import compiled
 
 LANES = 16
 # Columns of a panel of weights: four vectors.

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import torch
 
-from verifier_service.kernels.elementwise import exponential, inverse_rms, norm
-from verifier_service.kernels.linear import add_linear, linear, pack_weight
-from verifier_service.kernels.tile import PANEL
+from cluster.kernels.elementwise import exponential, inverse_rms, norm
+from cluster.kernels.linear import add_linear, linear, pack_weight
+from cluster.kernels.tile import PANEL
 
 SIZES = [(1, 1), (64, 64), (65, 7), (200, 63), (130, 129), (48, 300)]
 

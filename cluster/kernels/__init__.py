@@ -1,4 +1,4 @@
-"""Kernels of the verify step for float32 on a CPU, compiled by numba when they are first called.
+"""Kernels for a CPU: layers in float32, softmax, the race for a token; numba compiles them at the first call.
 
 Every row is computed by itself: its bits do not depend on the other rows of a step, on how they are cut into
 tiles, or on the number of threads. What is compiled is kept in the cache folder, apart by these sources.
@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar, cast
 import numba
 from numba.core import config
 
-from cluster.checkpoints.registry import default_cache_dir
+from cluster.cache_dir import default_cache_dir
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import prange, types
-from numba.extending import intrinsic
+from numba import prange
 
-from verifier_service.kernels import compiled
-from verifier_service.kernels.linear import Floats
+from cluster.kernels import compiled
+from cluster.kernels.bits import float_of_bits
+from cluster.kernels.linear import Floats
 
 # Sums may be taken in any order, the same for every row; NaN and infinities keep their meaning.
 REORDERED = {"reassoc", "contract", "nsz", "arcp"}
 _LOG2E = np.float32(1.4426950408889634)
 _LN2_HIGH, _LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
 _LEAST, _MOST = np.float32(-87.0), np.float32(88.0)
-
-
-def _bitcast(typing: Any, bits: Any) -> Any:
-    def generate(context: Any, build: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        return build.bitcast(arguments[0], ir.FloatType())
-
-    return types.float32(types.int32), generate
-
-
-_float_of_bits: Any = intrinsic(_bitcast)
 
 
 @compiled(inline="always")
@@ -47,7 +35,7 @@ def exponential(x: np.float32) -> np.float32:
     y = y * x + np.float32(1.6666665459e-1)
     y = y * x + np.float32(5.0000001201e-1)
     y = y * x * x + x + np.float32(1.0)
-    power: np.float32 = _float_of_bits((np.int32(whole) + np.int32(127)) << np.int32(23))
+    power: np.float32 = float_of_bits((np.int32(whole) + np.int32(127)) << np.int32(23))
     return y * power
 
 

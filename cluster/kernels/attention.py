@@ -1,0 +1,142 @@
+"""Attention of single rows over paged keys and values."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from numba import intp, prange
+
+from cluster.kernels import compiled
+from cluster.kernels.elementwise import REORDERED, exponential
+from cluster.kernels.linear import Floats
+from cluster.kernels.tile import LANES, PANEL, multiply_lanes, multiply_panel
+
+Integers = npt.NDArray[np.int64]
+# Tokens of a page. Keys lie dimension by dimension in it: one vector holds one dimension of all its tokens.
+PAGE = LANES
+# Rows of a sequence that read its keys together.
+_TOGETHER = 4
+
+
+@compiled(fastmath=REORDERED)
+def _softmax(scores: Floats, first: int, last: int) -> None:
+    """Of scores[first:last], in place; zero elsewhere."""
+    most = scores[first]
+    for i in range(first, last):
+        most = max(most, scores[i])
+    for i in range(scores.shape[0]):
+        scores[i] = exponential(scores[i] - most)
+    scores[:first] = 0
+    scores[last:] = 0
+    total = np.float32(0)
+    for i in range(scores.shape[0]):
+        total += scores[i]
+    scale = np.float32(1) / total
+    for i in range(scores.shape[0]):
+        scores[i] *= scale
+
+
+@compiled()
+def _attend_rows(
+    query: Floats,
+    keys: Floats,
+    values: Floats,
+    pages: Integers,
+    head: int,
+    positions: Integers,
+    window: int,
+    out: Floats,
+) -> None:
+    """A few rows of one sequence, [rows, heads, dim], at ascending positions; the queries of one key head."""
+    rows, heads, dim = query.shape
+    kv_heads = keys.shape[1]
+    group = heads // kv_heads
+    count, own = rows * group, slice(head * group, (head + 1) * group)
+    start, stop = _first(positions[0], window) // PAGE, positions[rows - 1] // PAGE + 1
+    width = (stop - start) * PAGE
+    queries, scores = np.empty((rows, group, dim), np.float32), np.zeros((count, width), np.float32)
+    result = np.empty((rows, group, dim), np.float32)
+    queries[:] = query[:, own]
+    left, score, into = intp(queries.ctypes.data), intp(scores.ctypes.data), intp(result.ctypes.data)
+    key_pages, value_pages = intp(keys.ctypes.data), intp(values.ctypes.data)
+    size = 4 * PAGE * dim
+    for number in range(start, stop):
+        key = key_pages + (pages[number] * kv_heads + head) * size
+        multiply_lanes(left, dim, count, key, PAGE, score + 4 * (number - start) * PAGE, width, dim, False)
+    for index in range(count):
+        position = positions[index // group]
+        first = _first(position, window)
+        # Of the pages that the row would have alone: the order of its sums is theirs.
+        begin, end = first // PAGE, position // PAGE + 1
+        scores[index, : (begin - start) * PAGE] = 0
+        scores[index, (end - start) * PAGE :] = 0
+        mine = scores[index, (begin - start) * PAGE : (end - start) * PAGE]
+        _softmax(mine, first - begin * PAGE, position + 1 - begin * PAGE)
+    for number in range(start, stop):
+        value = value_pages + (pages[number] * kv_heads + head) * size
+        part = score + 4 * (number - start) * PAGE
+        add, done = number > start, 0
+        while dim - done >= PANEL:
+            multiply_panel(part, width, count, value + 4 * done, dim, into + 4 * done, dim, PAGE, add)
+            done += PANEL
+        while done < dim:
+            multiply_lanes(part, width, count, value + 4 * done, dim, into + 4 * done, dim, PAGE, add)
+            done += LANES
+    out[:, own] = result
+
+
+@compiled(inline="always")
+def _first(position: int, window: int) -> int:
+    """The first position that a row sees."""
+    return max(0, position - window + 1) if window else 0
+
+
+@compiled(parallel=True)
+def attend(
+    query: Floats,
+    keys: Floats,
+    values: Floats,
+    tables: Integers,
+    owners: Integers,
+    positions: Integers,
+    window: int,
+    out: Floats,
+) -> None:
+    """query, out: [rows, heads, dim], the queries scaled; keys: [pages, kv_heads, dim, PAGE]; values: [pages,
+    kv_heads, PAGE, dim]; tables: each sequence's pages, [sequences, most]; owners, positions: the rows'
+    sequences and places, those of a sequence together and ascending; window: positions that a row sees, its
+    own included, 0 for all. dim: a multiple of LANES. What lies in a page beyond a row's position must be
+    finite.
+    """
+    rows, kv_heads = query.shape[0], keys.shape[1]
+    edges = np.empty(rows + 1, np.int64)
+    chunks = 0
+    for row in range(rows):
+        if row == 0 or owners[row] != owners[row - 1] or row - edges[chunks - 1] == _TOGETHER:
+            edges[chunks] = row
+            chunks += 1
+    edges[chunks] = rows
+    for task in prange(chunks * kv_heads):
+        chunk, head = task // kv_heads, task % kv_heads
+        mine = slice(edges[chunk], edges[chunk + 1])
+        pages = tables[owners[edges[chunk]]]
+        _attend_rows(query[mine], keys, values, pages, head, positions[mine], window, out[mine])
+
+
+@compiled(parallel=True)
+def store(
+    key: Floats,
+    value: Floats,
+    keys: Floats,
+    values: Floats,
+    tables: Integers,
+    owners: Integers,
+    positions: Integers,
+) -> None:
+    """Writes the rows' keys and values, [rows, kv_heads, dim], to their pages; see `attend`."""
+    for row in prange(key.shape[0]):
+        page, place = tables[owners[row], positions[row] // PAGE], positions[row] % PAGE
+        for head in range(key.shape[1]):
+            values[page, head, place] = value[row, head]
+            for d in range(key.shape[2]):
+                keys[page, head, d, place] = key[row, head, d]
