@@ -40,5 +40,6 @@ def _keep_compiled() -> bool:
     return os.access(folder, os.W_OK)
 
 
-# As numba's njit; division by zero gives infinities, as in torch.
-compiled = cast(_Compiled, partial(numba.njit, error_model="numpy", cache=_keep_compiled()))
+# As numba's njit. Division by zero gives infinities, as in torch; other threads run meanwhile, so that a step
+# does not hold up the answers and drafts that are on their way.
+compiled = cast(_Compiled, partial(numba.njit, error_model="numpy", nogil=True, cache=_keep_compiled()))
