@@ -66,6 +66,7 @@ CASES = {
     ("l4-h100", "gatewayAPI.parentRefs=null"): "gatewayAPI.enabled needs gatewayAPI.parentRefs.",
     ("cpu", "fullnameOverride=Capital"): "at '/fullnameOverride'",
     ("cpu", "rayAuth.mode=password"): "at '/rayAuth/mode': value must be one of 'token', 'disabled'",
+    ("l4-h100", "config.gateway.placement.num_cpus=2"): "config.gateway.placement.num_cpus must be at most 1",
     ("l4-h100", "config.gateway.replicas=5"): "config.gateway.replicas needs 3 pods of the gateway",
 }
 

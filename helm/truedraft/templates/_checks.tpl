@@ -90,9 +90,14 @@
 {{- fail (printf "config.laws.default is %s, which is not among config.laws.allowed; a lossy law can be no default." $default) -}}
 {{- end -}}
 
-{{- $head := ceil (mulf 0.5 (include "truedraft.replicas" (dict "root" . "role" "gateway"))) | int -}}
-{{- if and (not $values.gateway.onHead) (gt $head (int $values.gateway.replicas)) -}}
-{{- fail (printf "config.gateway.replicas needs %d pods of the gateway, gateway.replicas is %d." $head (int $values.gateway.replicas)) -}}
+{{- if not $values.gateway.onHead -}}
+{{- if gt (include "truedraft.gatewayCpus" . | float64) 1.0 -}}
+{{- fail "config.gateway.placement.num_cpus must be at most 1, which is what a pod of the gateway has." -}}
+{{- end -}}
+{{- $pods := include "truedraft.gatewaySlots" . | int -}}
+{{- if gt $pods (int $values.gateway.replicas) -}}
+{{- fail (printf "config.gateway.replicas needs %d pods of the gateway, gateway.replicas is %d." $pods (int $values.gateway.replicas)) -}}
+{{- end -}}
 {{- end -}}
 
 {{- if and (eq $values.upgrade.strategy "NewClusterWithIncrementalUpgrade") (not $values.upgrade.gatewayClassName) -}}

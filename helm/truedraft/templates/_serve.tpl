@@ -36,10 +36,20 @@ num_cpus: {{ dig "placement" "num_cpus" 1 $section }}
 {{- if ne .role "gateway" -}}
 {{- $placement = merge $placement (include "truedraft.slots" . | fromYaml) -}}
 {{- else -}}
-{{- $_ := set $placement "num_cpus" 0.5 -}}
+{{- $_ := set $placement "num_cpus" (include "truedraft.gatewayCpus" .root | float64) -}}
 {{- end -}}
 {{- $_ := set $section "placement" (mergeOverwrite $placement (dig "placement" dict $section)) -}}
 {{- toYaml (omit $section "replicas" "max_replicas") -}}
+{{- end -}}
+
+{{/* CPUs that one replica of the gateway reserves; a pod of the gateway has one. */}}
+{{- define "truedraft.gatewayCpus" -}}
+{{- dig "gateway" "placement" "num_cpus" 0.5 .Values.config -}}
+{{- end -}}
+
+{{/* CPUs that all of them need together. */}}
+{{- define "truedraft.gatewaySlots" -}}
+{{- mulf (include "truedraft.gatewayCpus" .) (include "truedraft.replicas" (dict "root" . "role" "gateway")) | ceil | int -}}
 {{- end -}}
 
 {{- define "truedraft.replicas" -}}
