@@ -6,7 +6,6 @@ A process of its own, because a process joins one Ray cluster and the session's 
 """
 
 import json
-import os
 import socket
 import sys
 import time
@@ -109,18 +108,23 @@ def checked(endpoint):
 def story(service, pki):
     ports = free_ports(2)
     authority = Authority(pki)
-    authority.issue("tls")
+    authority.issue("tls", expired=True)
     (pki / "ca.crt").write_bytes(authority.file.read_bytes())
     config = deploy(on_one_machine(service["spec"]["serveConfigV2"], ports))
     endpoint = f"127.0.0.1:{ports[1]}"
     running = Running(parse_config(config.applications[0].args), endpoint, "", None)
+
+    def drafting():
+        return running.info("verifier")["drafting"]
+
     with Client(endpoint, timeout=60) as client:
         eventually(lambda: client.answer(Ask(prompt="ready?", max_tokens=1)), "an answer")
-
-        def connected():
-            return running.info("verifier")["drafting"] == "connected"
-
-        eventually(connected, "a drafter in use")
+        eventually(lambda: drafting().startswith("refused"), "a refusal")
+        yield "expired", asked(client)
+        authority.issue("tls")
+        eventually(lambda: drafting() == "connected", "a drafter in use")
+        yield "renewed", asked(client)
+        yield "helm test", checked(endpoint)
         yield (
             "placement",
             {
@@ -128,16 +132,6 @@ def story(service, pki):
                 for deployment in ("gateway", "verifier", "drafter")
             },
         )
-        yield "helm test", checked(endpoint)
-        yield "over mTLS", asked(client)
-        authority.issue("tls", expired=True)
-        [drafter] = running.replicas("drafter")
-        os.kill(drafter.pid, 9)
-        eventually(lambda: running.info("verifier")["drafting"].startswith("refused"), "a refusal")
-        yield "expired", asked(client)
-        authority.issue("tls")
-        eventually(connected, "a drafter in use again")
-        yield "renewed", asked(client)
 
 
 def main(service_file, pki):
