@@ -20,6 +20,7 @@ from verifier_service.drafting.local import LocalDrafting
 from verifier_service.drafting.port import DraftingPort
 from verifier_service.drafting.remote import HelloInfo, RemoteDrafting
 from verifier_service.drafting.resolver import ServeResolver
+from verifier_service.pacing import paced
 from verifier_service.spec import DraftingMode, VerifierSpec
 
 _log = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ class VerifierDeployment:
         self._loop = asyncio.get_running_loop()
         loaded = await asyncio.to_thread(load_target, spec)
         self._numerics = loaded.numerics
+        self._stream_interval = spec.stream_interval_s
         self._context = loaded.model.context
         self._remote: RemoteDrafting | None = None
         tracer = setup("truedraft-verifier", replica=self._replica)
@@ -72,8 +74,7 @@ class VerifierDeployment:
         self._engine.submit(request, lambda event: self._hand_over(events, event))
         over = False
         try:
-            while not over:
-                event = await events.get()
+            async for event in paced(events, self._stream_interval):
                 over = isinstance(event, Finished | Refused | Failed)
                 yield event
         finally:

@@ -26,7 +26,8 @@ class VerifierSpec:
     draft_ahead: whether drafters may guess a round's outcome and go on; gather_s: seconds to wait for the
     blocks of others once one sequence is ready; draft_deadline_s: seconds after
     which a round goes on without its block under coupled; draft_patience_s: the same under laws that wait
-    for a block, whose answer then proves nothing; proposal_entries: of each distribution that drafters
+    for a block, whose answer then proves nothing; stream_interval_s: seconds between two messages of an
+    answer, which carry what was committed meanwhile; proposal_entries: of each distribution that drafters
     send under these laws; audit: whether strict laws are audited on live traffic; replay_share: of finished
     answers that are decoded again without drafts; domains: labels of requests that are told apart;
     channel: certificates of the stream to drafters.
@@ -49,6 +50,7 @@ class VerifierSpec:
     gather_s: float = 0.005
     draft_deadline_s: float = 2.0
     draft_patience_s: float = 30.0
+    stream_interval_s: float = 0.05
     proposal_entries: int = 16
     drafting: DraftingMode = DraftingMode.REMOTE
     audit: bool = True
