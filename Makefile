@@ -21,9 +21,10 @@ STAMP := $(VENV)/.installed
 # A second -c adds to constraints of the user's own pip configuration, it does not replace them.
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --quiet --constraint constraints.txt
+PHOENIX := .venv-phoenix/bin/phoenix
 SAY := printf '==> %s\n'
 
-.PHONY: help setup demo test lint bench equality distribution parameters verify rehearsal protos chart clean
+.PHONY: help setup demo trace-demo test lint bench equality distribution parameters audit verify rehearsal protos chart clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +45,15 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: setup ## start a cluster on this machine and show what it serves
 	@$(BIN)/truedraft demo $(ARGS)
+
+trace-demo: setup $(PHOENIX) ## the same with a tracing UI, in an environment of its own, until Ctrl-C
+	@$(BIN)/python -m cluster.trace_demo --phoenix $(PHOENIX) $(ARGS)
+
+$(PHOENIX): constraints-phoenix.txt
+	@$(SAY) "installing arize-phoenix into .venv-phoenix (850 MB)"
+	@$(PYTHON) -m venv .venv-phoenix
+	@.venv-phoenix/bin/python -m pip --disable-pip-version-check install --quiet --quiet -c constraints-phoenix.txt arize-phoenix
+	@touch $@
 
 test: setup ## run the tests
 	@$(SAY) "tests"
@@ -68,7 +78,10 @@ distribution: setup ## check at length that strict laws keep the target's distri
 parameters: setup ## check 200 random combinations of parameters against plain decoding
 	@TRUEDRAFT_EXAMPLES=200 $(BIN)/python -m pytest tests/verifier_service/test_parameters.py $(ARGS)
 
-verify: equality distribution parameters ## every long check that `make test` leaves out
+audit: setup ## check at length what live audits find, and that they are silent without a fault
+	@$(BIN)/truedraft bench audit $(ARGS)
+
+verify: equality distribution parameters audit ## every long check that `make test` leaves out
 
 rehearsal: setup ## run the chart's pods as network namespaces of this machine, policies compared (needs root)
 	@$(BIN)/python -m tests.helm.rehearsal

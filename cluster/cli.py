@@ -303,6 +303,52 @@ def lossy(
         raise typer.Exit(130) from None
 
 
+@bench.command()
+def overhead(
+    tokens: Annotated[int, typer.Option(min=8, help="The most tokens of each answer.")] = 64,
+    pairs: Annotated[int, typer.Option(min=1, help="Repetitions; fewer than 7 resolve little.")] = 9,
+    model: Annotated[str | None, typer.Option(help="Packaged name, local directory or hub id.")] = None,
+    as_json: Json = False,
+) -> None:
+    """What traces, metrics and audits cost of the throughput."""
+    from cluster.bench.run_overhead import run_overhead
+    from cluster.checkpoints import CheckpointError
+
+    try:
+        met = run_overhead(model, tokens, pairs, as_json)
+    except CheckpointError as error:
+        _fail("START_FAILED", str(error), as_json, 1)
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        raise typer.Exit(130) from None
+    raise typer.Exit(0 if met else 1)
+
+
+@bench.command()
+def audit(
+    honest: Annotated[int, typer.Option(min=1, help="Tokens without a fault, under each law.")] = 100_000,
+    faulty: Annotated[int, typer.Option(min=1, help="Tokens with each planted fault.")] = 20_000,
+    minutes: Annotated[float, typer.Option(help="Begin nothing new after so long.")] = float("inf"),
+    model: Annotated[str | None, typer.Option(help="Packaged name, local directory or hub id.")] = None,
+    out: Annotated[Path, typer.Option(help="Findings so far; a run goes on from there.")] = Path(
+        "bench-results/audit.jsonl"
+    ),
+    as_json: Json = False,
+) -> None:
+    """How many tokens live audits need to find a planted fault, and that they are silent without one."""
+    from cluster.bench.run_audit import run_audit
+    from cluster.checkpoints import CheckpointError
+
+    try:
+        as_expected = run_audit(model, out, minutes, honest, faulty, as_json)
+    except CheckpointError as error:
+        _fail("START_FAILED", str(error), as_json, 1)
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        raise typer.Exit(130) from None
+    raise typer.Exit(0 if as_expected else 1)
+
+
 @app.command()
 def replay(
     answer: Annotated[Path, typer.Argument(help="What `truedraft generate --json` printed.")],

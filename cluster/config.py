@@ -94,7 +94,8 @@ class Laws(_Section):
 class Gateway(_Section):
     """host: where HTTP is bound (Serve binds gRPC on every interface); ports: 0 picks a free one;
     max_tokens: the most a request may ask for, unset leaves it to the context; first_token_timeout_s: how
-    long a request may wait for a verifier before it is answered with UNAVAILABLE.
+    long a request may wait for a verifier before it is answered with UNAVAILABLE; trace_url: of a trace in
+    the tracing UI, such as http://localhost:16686/trace/{trace_id}, for the console's links.
     """
 
     host: str = "127.0.0.1"
@@ -107,6 +108,7 @@ class Gateway(_Section):
     max_tokens: Count | None = None
     max_stop_strings: Count = 16
     first_token_timeout_s: float = Field(default=300.0, gt=0)
+    trace_url: str = Field(default="", pattern=r"^(https?://.*\{trace_id\}.*)?$")
 
 
 class Verifier(_Section):
@@ -324,6 +326,8 @@ class ClusterConfig(_Section):
             # A request that the cache cannot hold would wait for ever.
             max_context=self.verifier.kv_tokens,
             first_token_timeout_s=self.gateway.first_token_timeout_s,
+            domains=self.domains,
+            trace_url=self.gateway.trace_url,
         )
 
     def verifier_spec(self) -> VerifierSpec:

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from opentelemetry.metrics import Meter
 from opentelemetry.trace import Tracer
 from transformers import PreTrainedTokenizerBase
 
@@ -25,6 +26,7 @@ from verifier_service.drafting.port import DraftingPort
 from verifier_service.engine import Engine
 from verifier_service.invariance import rows_are_invariant
 from verifier_service.limits import Limits
+from verifier_service.metering import Meters
 from verifier_service.profiling import profile
 from verifier_service.spec import VerifierSpec
 from verifier_service.target import TargetModel
@@ -78,8 +80,11 @@ def build_engine(
     drafting: DraftingPort | None,
     tracer: Tracer,
     replica: str = "in-process",
+    meter: Meter | None = None,
 ) -> Engine:
-    """An engine over a loaded target; several may share one, in one thread."""
+    """An engine over a loaded target; several may share one, in one thread. meter: None counts nothing."""
+    domains = Domains(spec.domains)
+    meters = Meters(domains) if meter is not None else None
     limits = Limits(
         max_active=spec.max_active,
         max_queued=spec.max_queued,
@@ -90,7 +95,7 @@ def build_engine(
         gather=spec.gather_s,
         proposal_entries=spec.proposal_entries,
     )
-    return Engine(
+    engine = Engine(
         target=loaded.model,
         tokenizer=loaded.tokenizer,
         stop_ids=loaded.stop_ids,
@@ -102,6 +107,10 @@ def build_engine(
         limits=limits,
         tracer=tracer,
         replica=replica,
-        auditor=Auditor(tracer, Domains(spec.domains), spec.replay_share) if spec.audit else None,
+        auditor=Auditor(tracer, domains, spec.replay_share) if spec.audit else None,
+        meters=meters,
         profile=loaded.profile,
     )
+    if meter is not None and meters is not None:
+        meters.register(meter, engine.load, spec.kv_tokens, engine.audits)
+    return engine

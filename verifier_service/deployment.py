@@ -10,13 +10,17 @@ from dataclasses import asdict
 from typing import Any
 
 import ray
+from prometheus_client import Metric
 from ray import serve
 
 from cluster.drafting import NgramDrafter
 from cluster.speculation.request import Failed, Finished, GenerationEvent, GenerationRequest, Refused
+from cluster.telemetry.logs import log_as_json
+from cluster.telemetry.metrics import setup_metrics
 from cluster.telemetry.setup import setup, shutdown
 from verifier_service.build import LoadedTarget, build_engine, load_target
 from verifier_service.drafting.local import LocalDrafting
+from verifier_service.drafting.metering import register_drafting
 from verifier_service.drafting.port import DraftingPort
 from verifier_service.drafting.remote import HelloInfo, RemoteDrafting
 from verifier_service.drafting.resolver import ServeResolver
@@ -34,6 +38,7 @@ class VerifierDeployment:
         self, spec: VerifierSpec, drafters: str | None = None
     ) -> None:
         self._replica = serve.get_replica_context().replica_tag
+        log_as_json("truedraft-verifier", self._replica)
         self._loop = asyncio.get_running_loop()
         loaded = await asyncio.to_thread(load_target, spec)
         self._numerics = loaded.numerics
@@ -41,9 +46,9 @@ class VerifierDeployment:
         self._context = loaded.model.context
         self._remote: RemoteDrafting | None = None
         tracer = setup("truedraft-verifier", replica=self._replica)
-        self._engine = build_engine(
-            loaded, spec, self._drafting(spec, loaded, drafters), tracer, self._replica
-        )
+        self._metrics = setup_metrics("truedraft-verifier", replica=self._replica)
+        drafting = self._drafting(spec, loaded, drafters)
+        self._engine = build_engine(loaded, spec, drafting, tracer, self._replica, self._metrics.meter)
         self._thread = threading.Thread(target=self._engine.run, name="engine", daemon=True)
         self._thread.start()
 
@@ -65,8 +70,10 @@ class VerifierDeployment:
                 )
                 # By name: the drafters may be deployed anew, or come later.
                 handle: Any = serve.get_deployment_handle("DrafterDeployment", drafters, _check_exists=False)
-                self._remote = RemoteDrafting(ServeResolver(handle.info), hello, self._loop, spec.channel)
-                return self._remote
+                remote = RemoteDrafting(ServeResolver(handle.info), hello, self._loop, spec.channel)
+                register_drafting(self._metrics.meter, remote)
+                self._remote = remote
+                return remote
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[GenerationEvent]:
         """The events of one request, the last one Finished, Refused or Failed. Leaving early frees it."""
@@ -100,8 +107,14 @@ class VerifierDeployment:
             "ahead": dict(self._remote.ahead) if self._remote is not None else {},
             "active": load.active,
             "queued": load.queued,
+            "kv_tokens": load.kv_tokens,
+            "counted": self._engine.counted(),
             "audits": [asdict(state) | {"alarm": state.alarm} for state in self._engine.audits()],
         }
+
+    def metrics(self) -> list[Metric]:
+        """What this replica has counted."""
+        return self._metrics.families()
 
     def check_health(self) -> None:
         """Called by Serve. Raises RuntimeError when the replica has to be replaced."""

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections import deque
+from typing import Any
 
 from opentelemetry.trace import Tracer
 from torch import Tensor
@@ -29,7 +30,8 @@ from cluster.speculation.request import (
     TokenLogprob,
 )
 from cluster.speculation.sampling import target_probs
-from cluster.telemetry.sequence import SequenceTrace
+from cluster.telemetry.detail import Detail
+from cluster.telemetry.sequence import SequenceTrace, step_span
 from verifier_service.audit.auditor import Auditor
 from verifier_service.audit.replay import Replay
 from verifier_service.composing import compose
@@ -37,6 +39,7 @@ from verifier_service.drafting.port import DraftingPort, DraftReply
 from verifier_service.limits import Limits, Load
 from verifier_service.logprobs import logprobs_of
 from verifier_service.measurements import Measurements
+from verifier_service.metering import Meters
 from verifier_service.replaying import Replaying
 from verifier_service.rounds import Rounds
 from verifier_service.sequence import Phase, Sequence, Sink
@@ -68,6 +71,7 @@ class Engine:
         replica: str = "in-process",
         auditor: Auditor | None = None,
         profile: VerifyCost | None = None,
+        meters: Meters | None = None,
     ) -> None:
         self._target = target
         self._tokenizer = tokenizer
@@ -75,11 +79,13 @@ class Engine:
         self._numerics = numerics
         self._planner = planner
         self._measurements = Measurements(profile)
-        self._rounds = Rounds(planner, drafting, target.vocab_size, limits, self._measurements)
+        self._rounds = Rounds(planner, drafting, target.vocab_size, limits, self._measurements, meters)
         self._limits = limits
         self._tracer = tracer
+        self._detail = Detail.from_environment()
         self._replica = replica
         self._auditor = auditor
+        self._meters = meters
         self._replaying = Replaying(auditor, self._sequence, numerics) if auditor is not None else None
         self._lock = threading.Condition()
         self._submitted: deque[Sequence] = deque()
@@ -114,7 +120,7 @@ class Engine:
 
     def _sequence(self, number: int, request: GenerationRequest, sink: Sink) -> Sequence:
         text = TextStream(self._tokenizer, request.stop, request.resumed_ids, request.controls.min_tokens)
-        trace = SequenceTrace(self._tracer, request.traceparent)
+        trace = SequenceTrace(self._tracer, request.traceparent, self._detail)
         ends = request.stop_ids if request.ignore_eos else request.stop_ids | self._stop_ids
         return Sequence(number, request, sink, text, trace, self._numerics, ends)
 
@@ -137,6 +143,10 @@ class Engine:
     def audits(self) -> tuple[AuditState, ...]:
         """What live audits know so far."""
         return self._auditor.states() if self._auditor is not None else ()
+
+    def counted(self) -> dict[str, Any]:
+        """What was counted so far, for people; empty where nothing counts."""
+        return self._meters.state() if self._meters is not None else {}
 
     def replay(self, replay: Replay) -> None:
         """Has an answer decoded again, whatever the share; before the first step or in the engine's thread.
@@ -190,7 +200,12 @@ class Engine:
                 sequence.sink(event)
             except Exception:
                 # Whoever listened is gone; the other requests are not.
-                log.exception("an event of request %s was not taken", sequence.request.request_id)
+                request = sequence.request
+                log.exception(
+                    "an event of request %s was not taken",
+                    request.request_id,
+                    extra={"trace_id": request.trace_id},
+                )
                 sequence.trace.ended("failed", "its events were not taken")
                 self._release(sequence, "failed")
 
@@ -287,24 +302,25 @@ class Engine:
         plain = all(sequence.phase is not Phase.PREFILL for sequence, _ in batch)
         decoding = sum(sequence.phase is not Phase.PREFILL for sequence in self._active.values())
         began = time.monotonic()
-        for sequence, _ in batch:
-            if sequence.phase is not Phase.PREFILL:
-                sequence.trace.verify_began(len(deciding), total)
-        logits = self._target.forward([rows for _, rows in batch])
-        for sequence, rows in batch:
-            rows.cache.length = rows.start + len(rows.tokens)
-            if sequence.phase is Phase.PREFILL and rows.wanted:
-                # The prompt's last row decides the first token: a round that comes without a forward.
-                sequence.trace.prefill_ended(sequence.given)
-                sequence.begin(0)
-                sequence.trace.verify_began(len(deciding), total)
-        self._decide(
-            [
-                (sequence, rows_logits)
-                for (sequence, rows), rows_logits in zip(batch, logits, strict=True)
-                if rows.wanted
-            ]
-        )
+        with step_span(self._tracer, [s.trace for s, _ in batch], len(deciding), total) as step:
+            for sequence, _ in batch:
+                if sequence.phase is not Phase.PREFILL:
+                    sequence.trace.verify_began(len(deciding), total, step)
+            logits = self._target.forward([rows for _, rows in batch])
+            for sequence, rows in batch:
+                rows.cache.length = rows.start + len(rows.tokens)
+                if sequence.phase is Phase.PREFILL and rows.wanted:
+                    # The prompt's last row decides the first token: a round that comes without a forward.
+                    sequence.trace.prefill_ended(sequence.given)
+                    sequence.begin(0)
+                    sequence.trace.verify_began(len(deciding), total, step)
+            self._decide(
+                [
+                    (sequence, rows_logits)
+                    for (sequence, rows), rows_logits in zip(batch, logits, strict=True)
+                    if rows.wanted
+                ]
+            )
         if plain:
             keys = sum(rows.start * len(rows.tokens) for _, rows in batch)
             tokens = sum(len(sequence.tokens) - rows.start - 1 for sequence, rows in batch)
@@ -376,6 +392,17 @@ class Engine:
         # What is left after discards; a stop string may even reach back into earlier rounds.
         emitted = max(0, len(sequence.tally.origins) - before)
         accepted = min(verdict.accepted, emitted)
+        if self._meters is not None:
+            self._meters.round(
+                sequence.request.law.name,
+                sequence.drafter if sequence.block.tokens else "",
+                sequence.request.domain,
+                drafted=len(sequence.block.tokens),
+                decided=len(verdict.tokens),
+                origins=sequence.tally.origins[before:],
+                withdrawn=max(0, before - len(sequence.tally.origins)),
+                seconds=time.monotonic() - sequence.began if sequence.tally.rounds > 1 else None,
+            )
         sequence.trace.verify_ended(accepted, emitted)
         sequence.trace.round_ended(str(sequence.request.law), len(sequence.block.tokens), accepted, emitted)
         committed = sequence.release(final=reason is not None)

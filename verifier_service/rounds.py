@@ -15,6 +15,7 @@ from verifier_service.drafting.checking import fault_of
 from verifier_service.drafting.port import DraftingPort, DraftReply, DraftTicket, Fallback
 from verifier_service.limits import Limits
 from verifier_service.measurements import Measurements
+from verifier_service.metering import Meters
 from verifier_service.sequence import Phase, Sequence
 
 # There is one.
@@ -31,12 +32,14 @@ class Rounds:
         vocab_size: int,
         limits: Limits,
         measurements: Measurements,
+        meters: Meters | None = None,
     ) -> None:
         self._planner = planner
         self._drafting = drafting
         self._measurements = measurements
         self._vocab_size = vocab_size
         self._limits = limits
+        self._meters = meters
         self._plans = 0
         # Which sequences share a step follows from when their blocks come. Where a block's length must not
         # depend on that, it is one for which every step has room.
@@ -78,6 +81,8 @@ class Rounds:
         if drafting is None or length == 0:
             sequence.phase = Phase.READY
             return
+        if self._meters is not None:
+            self._meters.planned(sequence.request.law.name, length)
         self._plans += 1
         sequence.plan_id = self._plans
         # Under coupled a block that is late is a block that is lost, and costs no more. Under the other
@@ -119,6 +124,9 @@ class Rounds:
             seconds = time.monotonic() - sequence.asked
             self._measurements.waited(_DRAFTER, sequence.planned, seconds, reply.draft_seconds)
         sequence.receive(reply)
+        if self._meters is not None:
+            request, waited = sequence.request, time.monotonic() - sequence.began
+            self._meters.replied(request.law.name, request.domain, sequence.drafter, reply.fallback, waited)
         drafted = len(sequence.block.tokens)
         sequence.trace.draft_ended(drafted, reply.drafter, reply.fallback, reply.detail)
 

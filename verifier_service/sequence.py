@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter, deque
 from collections.abc import Callable
 from enum import Enum, auto
@@ -82,6 +83,8 @@ class Sequence:
         self.told = self.given
         self.plan_id = 0
         self.planned = 0
+        # When the round began, and until when its block is waited for.
+        self.began = 0.0
         self.deadline = 0.0
         self.block = DraftBlock()
         # Whether a rule of the round's plan may end its block; whether the block was lost; whether it was
@@ -117,6 +120,7 @@ class Sequence:
 
     def begin(self, planned: int, ruled: bool = False) -> None:
         """A round that asks for `planned` drafts; ruled: a rule of the plan may end the block before."""
+        self.began = time.monotonic()
         self.block, self.doubtful, self.planned, self.drafter = DraftBlock(), False, planned, ""
         self.whole, self.ruled, self.lost = True, ruled, False
         self.trace.round_began(self.tally.rounds, len(self.tokens), planned)
@@ -197,8 +201,7 @@ class Sequence:
             correction_tokens=counts[Origin.CORRECTION],
             bonus_tokens=counts[Origin.BONUS],
             fallbacks={str(reason): count for reason, count in tally.fallbacks.items()},
-            # The second field of a W3C traceparent.
-            trace_id=request.traceparent[3:35],
+            trace_id=request.trace_id,
             verifier_replica=replica,
             distortion=tally.ledger(),
             uncertain_positions=sum(tally.doubts) if tally.doubts else None,

@@ -7,18 +7,24 @@ from contextlib import aclosing
 from typing import Any
 
 from fastapi import FastAPI
+from prometheus_client import Metric
 from ray import serve
 from ray.serve.grpc_util import RayServegRPCContext
 from ray.serve.handle import DeploymentHandle
 
 from cluster.gateway import wire
+from cluster.gateway.console.routes import console_router
 from cluster.gateway.errors import RequestError
 from cluster.gateway.http.app import create_app
+from cluster.gateway.http.metrics import metrics_router
+from cluster.gateway.overview import Overview
 from cluster.gateway.prompting import load_prompting
 from cluster.gateway.record import log_to_stderr
 from cluster.gateway.service import Events, GatewayService
 from cluster.gateway.spec import GatewaySpec
 from cluster.speculation.request import GenerationRequest
+from cluster.telemetry.logs import log_as_json
+from cluster.telemetry.metrics import setup_metrics
 from cluster.telemetry.setup import setup
 from truedraft.v1 import inference_pb2 as pb
 
@@ -32,6 +38,8 @@ class GatewayDeployment:
     what comes by HTTP."""
 
     def __init__(self, spec: GatewaySpec, verifier: DeploymentHandle[Any]) -> None:
+        context = serve.get_replica_context()
+        log_as_json("truedraft-gateway", context.replica_tag)
         log_to_stderr()
         stream: Any = verifier.options(stream=True)
 
@@ -40,8 +48,11 @@ class GatewayDeployment:
             return events
 
         prompting = load_prompting(spec.model, spec.cache_dir, spec.max_context)
-        tracer = setup("truedraft-gateway", replica=serve.get_replica_context().replica_tag)
-        self._service = GatewayService(spec, prompting, verify, tracer)
+        tracer = setup("truedraft-gateway", replica=context.replica_tag)
+        self._metrics = setup_metrics("truedraft-gateway", replica=context.replica_tag)
+        self._service = GatewayService(spec, prompting, verify, tracer, self._metrics.meter)
+        gateways: Any = serve.get_deployment_handle(context.deployment, context.app_name, _check_exists=False)
+        self._overview = Overview(gateways, verifier, spec.served_name, spec.trace_url)
 
     async def Generate(  # noqa: N802
         self, request: pb.GenerateRequest, grpc_context: RayServegRPCContext
@@ -84,8 +95,19 @@ class GatewayDeployment:
         first.more.extend(more)
         return first
 
+    def metrics(self) -> list[Metric]:
+        """What this replica has counted."""
+        return self._metrics.families()
+
+    def recent(self) -> list[dict[str, Any]]:
+        """The last requests of this replica, as they were logged."""
+        return [dict(line) for line in self._service.ledger.recent]
+
     def __serve_build_asgi_app__(self) -> FastAPI:
-        return create_app(self._service)
+        app = create_app(self._service)
+        app.include_router(metrics_router(self._overview.metrics))
+        app.include_router(console_router(self._overview.console))
+        return app
 
 
 def _set_provenance(context: RayServegRPCContext, answer: pb.Answer) -> None:

@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 import time
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
 
@@ -14,6 +15,8 @@ from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer
 
 from cluster.gateway import wire
 from cluster.gateway.errors import RequestError
+from cluster.gateway.ledger import Closed, RequestLedger
+from cluster.speculation.provenance import Provenance
 from cluster.speculation.request import Finished, GenerationRequest
 from cluster.telemetry import names
 from cluster.telemetry.context import inject, trace_id
@@ -36,8 +39,19 @@ class RequestRecord:
     """Opened when a request arrives, closed by whatever ends it first."""
 
     def __init__(
-        self, tracer: Tracer, parent: Context, request_id: str, operation: str, model: str, domain: str
+        self,
+        tracer: Tracer,
+        parent: Context,
+        request_id: str,
+        operation: str,
+        model: str,
+        domain: str,
+        ledger: RequestLedger,
     ) -> None:
+        self._ledger = ledger
+        self._domain = domain
+        self._law = ""
+        self._served: Provenance | None = None
         self._began = time.monotonic()
         self._first_token: float | None = None
         self._closed = False
@@ -68,6 +82,7 @@ class RequestRecord:
     def accepted(self, request: GenerationRequest) -> None:
         """The request is valid and goes to a verifier."""
         self.span.set_attributes(root_attributes(request, self._model, self._operation))
+        self._law = request.law.name
         self._line |= {
             "law": request.law.name,
             "input_tokens": len(request.prompt_ids),
@@ -80,6 +95,7 @@ class RequestRecord:
 
     def finished(self, event: Finished) -> None:
         self.span.set_attributes(answer_attributes(event, self.request_id, self._model))
+        self._served = event.provenance
         self._close(
             "finished",
             finish_reason=event.reason.value,
@@ -116,7 +132,22 @@ class RequestRecord:
         self._closed = True
         now = time.monotonic()
         self.span.end()
+        self._line |= {"time": datetime.now(UTC).isoformat(timespec="milliseconds")}
         self._line |= {"outcome": outcome, "trace_id": self.trace_id, "seconds": round(now - self._began, 4)}
         if self._first_token is not None:
             self._line["seconds_to_first_token"] = round(self._first_token - self._began, 4)
-        log.info(json.dumps(self._line | content, separators=(",", ":")))
+        line = self._line | content
+        log.info(json.dumps(line, separators=(",", ":")))
+        first = self._first_token
+        closed = Closed(
+            operation=self._operation,
+            outcome=outcome,
+            domain=self._domain,
+            law=self._law,
+            seconds=now - self._began,
+            first_token=first - self._began if first is not None else None,
+            output_tokens=content.get("output_tokens", 0),
+            provenance=self._served,
+            error=content.get("error", "CANCELLED" if outcome == "cancelled" else ""),
+        )
+        self._ledger.closed(closed, line)

@@ -11,12 +11,14 @@ from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from typing import Protocol
 
+from opentelemetry.metrics import Meter
 from opentelemetry.trace import Tracer
 from ray.exceptions import RayActorError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, ReplicaUnavailableError
 
 from cluster.gateway import wire
 from cluster.gateway.errors import Reason, RequestError
+from cluster.gateway.ledger import RequestLedger
 from cluster.gateway.merging import merged
 from cluster.gateway.parameters import choices_of
 from cluster.gateway.prompting import Prompting
@@ -34,6 +36,7 @@ from cluster.speculation.request import (
 )
 from cluster.telemetry import names
 from cluster.telemetry.context import extract_metadata
+from cluster.telemetry.labels import Domains
 from truedraft.v1 import inference_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -52,7 +55,7 @@ class Events(Protocol):
 
 
 class GatewayService:
-    """verify: hands a request to some verifier and returns its events at once."""
+    """verify: hands a request to some verifier and returns its events at once; ledger: of its requests."""
 
     def __init__(
         self,
@@ -60,7 +63,9 @@ class GatewayService:
         prompting: Prompting,
         verify: Callable[[GenerationRequest], Events],
         tracer: Tracer,
+        meter: Meter | None = None,
     ) -> None:
+        self.ledger = RequestLedger(spec.served_name, Domains(spec.domains), meter)
         self._spec = spec
         self._prompting = prompting
         self._verify = verify
@@ -158,6 +163,7 @@ class GatewayService:
             # An unknown name is the client's to choose, and span names must stay few.
             self._spec.served_name,
             request.domain[:64],
+            self.ledger,
         )
 
     async def _decode(

@@ -46,6 +46,11 @@ class GenerationRequest:
     logprobs: int | None = None
     resumed_ids: tuple[int, ...] = ()
 
+    @property
+    def trace_id(self) -> str:
+        """The second field of the traceparent, empty without tracing."""
+        return self.traceparent[3:35]
+
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:

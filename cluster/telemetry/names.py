@@ -1,4 +1,4 @@
-"""Names of spans, events and attributes: the contract of docs/tracing.md.
+"""Names of spans, events, attributes and metrics: the contract of docs/tracing.md and docs/metrics.md.
 
 OpenTelemetry's GenAI conventions are in Development and the constants of the semantic-conventions package
 move between releases, so the strings lie here and nowhere else.
@@ -14,6 +14,7 @@ SPAN_PREFILL: Final = "prefill"
 SPAN_ROUND: Final = "speculation.round"
 SPAN_DRAFT: Final = "draft"
 SPAN_VERIFY: Final = "verify"
+SPAN_STEP: Final = "verification.step"
 SPAN_AUDIT: Final = "truedraft.audit"
 
 # Events.

@@ -6,15 +6,19 @@ when the request is not sampled.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer
+from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, StatusCode, Tracer
 
 from cluster.speculation.messages import DrafterIdentity
 from cluster.telemetry import names
 from cluster.telemetry.context import extract, inject
+from cluster.telemetry.detail import Detail
+
+_EVERY_ROUND = Detail()
 
 Outcome = Literal["finished", "cancelled", "failed"]
 
@@ -24,17 +28,19 @@ class SequenceTrace:
 
     Every call is safe at any time: what is not open is not ended, what begins again ends its predecessor,
     and after `ended` nothing happens. `at`: a moment in ns since the epoch, now by default, for a step that
-    many sequences share.
+    many sequences share. detail: how many rounds are shown.
     """
 
-    __slots__ = ("_context", "_live", "_open", "_traceparent", "_tracer")
+    __slots__ = ("_context", "_live", "_open", "_rounds_left", "_traceparent", "_tracer")
 
-    def __init__(self, tracer: Tracer, traceparent: str) -> None:
+    def __init__(self, tracer: Tracer, traceparent: str, detail: Detail = _EVERY_ROUND) -> None:
         self._tracer = tracer
         self._traceparent = traceparent
         self._context = extract(traceparent)
         # Without a parent each span would begin a trace of its own.
-        self._live = trace.get_current_span(self._context).get_span_context().is_valid
+        parent = trace.get_current_span(self._context).get_span_context()
+        self._live = parent.is_valid
+        self._rounds_left = detail.rounds(parent.trace_id)
         # In the order in which they began, so that the innermost is last.
         self._open: dict[str, Span] = {}
 
@@ -53,6 +59,9 @@ class SequenceTrace:
 
     def round_began(self, index: int, base: int, plan_length: int, at: int | None = None) -> None:
         """base: committed tokens, the prompt included; plan_length: 0 is plain decoding."""
+        if self._rounds_left == 0:
+            return
+        self._rounds_left -= 1
         attributes: dict[str, str | int] = {
             names.ROUND_INDEX: index,
             names.ROUND_BASE: base,
@@ -61,9 +70,13 @@ class SequenceTrace:
         self._begin(names.SPAN_ROUND, self._context, attributes, at)
 
     def draft_began(self, at: int | None = None) -> str:
-        """Returns the traceparent for the drafter."""
-        span = self._begin(names.SPAN_DRAFT, self._inside_round(), None, at, SpanKind.CLIENT)
-        return inject(span) if span is not None else self._traceparent
+        """Returns the traceparent for the drafter, not sampled where this round is not shown."""
+        span = None
+        if self.shows_round:
+            span = self._begin(names.SPAN_DRAFT, self._inside_round(), None, at, SpanKind.CLIENT)
+        if span is not None:
+            return inject(span)
+        return f"{self._traceparent[:-2]}00" if self._live else self._traceparent
 
     def draft_ended(
         self,
@@ -97,12 +110,16 @@ class SequenceTrace:
                 round_span.add_event(names.EVENT_FALLBACK, event, at)
         self._end(names.SPAN_DRAFT, attributes | shared, at)
 
-    def verify_began(self, sequences: int, rows: int, at: int | None = None) -> None:
-        """sequences and rows: of the whole forward pass that this round is part of."""
-        if not self._live:
+    def verify_began(
+        self, sequences: int, rows: int, step: Span = INVALID_SPAN, at: int | None = None
+    ) -> None:
+        """sequences and rows: of the whole forward pass that this round is part of; step: its span."""
+        if not self.shows_round:
             return
         attributes: dict[str, str | int] = {names.BATCH_SEQUENCES: sequences, names.BATCH_ROWS: rows}
-        self._begin(names.SPAN_VERIFY, self._inside_round(), attributes, at)
+        span = self._begin(names.SPAN_VERIFY, self._inside_round(), attributes, at)
+        if span is not None and step.is_recording():
+            span.add_link(step.get_span_context())
 
     def verify_ended(self, accepted: int, emitted: int, at: int | None = None) -> None:
         self._end(names.SPAN_VERIFY, {names.ACCEPTED_TOKENS: accepted, names.EMITTED_TOKENS: emitted}, at)
@@ -128,6 +145,16 @@ class SequenceTrace:
                 span.set_attribute(names.ERROR_TYPE, names.ERROR_INTERNAL)
             self._end(name, None, at)
         self._live = False
+
+    @property
+    def shows_rounds(self) -> bool:
+        """Whether a round is recorded, or the next one would be."""
+        return self._live and (self.shows_round or self._rounds_left > 0)
+
+    @property
+    def shows_round(self) -> bool:
+        """Whether a round is open and recorded."""
+        return names.SPAN_ROUND in self._open
 
     def _inside_round(self) -> Context:
         span = self._open.get(names.SPAN_ROUND)
@@ -159,3 +186,12 @@ class SequenceTrace:
         if attributes is not None:
             span.set_attributes(attributes)
         span.end(at)
+
+
+def step_span(tracer: Tracer, traces: Iterable[SequenceTrace], sequences: int, rows: int) -> Span:
+    """The span of one forward pass, which serves many requests and is a trace of its own; nothing is recorded
+    where no trace shows its rounds. Ends with its context."""
+    if not any(each.shows_rounds for each in traces):
+        return INVALID_SPAN
+    attributes = {names.BATCH_SEQUENCES: sequences, names.BATCH_ROWS: rows}
+    return tracer.start_span(names.SPAN_STEP, Context(), attributes=attributes)

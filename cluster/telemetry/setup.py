@@ -135,7 +135,7 @@ def shutdown(timeout: float = 2.0) -> None:
 
 
 def _start(service_name: str, replica: str) -> _Tracing:
-    resource = _resource(service_name, replica)
+    resource = service_resource(service_name, replica)
     exporters = [] if _flag(OTEL_SDK_DISABLED) else _exporters(str(resource.attributes[SERVICE_NAME]))
     provider = TracerProvider(
         # None: by OTEL_TRACES_SAMPLER.
@@ -151,7 +151,8 @@ def _start(service_name: str, replica: str) -> _Tracing:
     return _Tracing(provider, provider.get_tracer(service_name, version), tuple(exporters))
 
 
-def _resource(service_name: str, replica: str) -> Resource:
+def service_resource(service_name: str, replica: str) -> Resource:
+    """What spans and metrics of a replica say of where they come from."""
     attributes = {SERVICE_NAME: service_name, SERVICE_VERSION: _version()}
     if replica:
         attributes[SERVICE_INSTANCE_ID] = replica

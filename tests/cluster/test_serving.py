@@ -14,6 +14,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from cluster.client import Ask, RequestFailedError
 from cluster.config import ACCELERATOR_LABEL, ClusterConfig
 from cluster.telemetry import names
+from tests.cluster import golden
 from tests.cluster.waiting import eventually
 from truedraft.v1 import inference_pb2 as pb
 
@@ -232,6 +233,7 @@ def test_without_the_drafters_node_the_cluster_decodes_plainly_and_says_so(clust
         assert span.attributes[f"{names.FALLBACK_COUNT_PREFIX}no-drafter"] > 0
         assert span.attributes[names.LOSSLESS] is True
         assert provenance.lossless
+        golden.check("fallback", cluster.collector.trace(trace))
         [verifier] = cluster.running.replicas("verifier")
         assert verifier.labels[ACCELERATOR_LABEL] == "H100"
     finally:

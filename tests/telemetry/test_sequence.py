@@ -6,8 +6,9 @@ from opentelemetry.trace import NoOpTracer
 
 from cluster.speculation.messages import DrafterIdentity
 from cluster.telemetry.context import extract, inject
+from cluster.telemetry.detail import Detail, Level
 from cluster.telemetry.records import from_line, to_line
-from cluster.telemetry.sequence import SequenceTrace
+from cluster.telemetry.sequence import SequenceTrace, step_span
 from cluster.telemetry.setup import setup
 
 NGRAM = DrafterIdentity("ngram-3", "ngram", "d#1")
@@ -238,3 +239,61 @@ def test_an_unsampled_request_records_nothing(recorder):
     assert play_round(trace).endswith("-00")
     trace.ended("finished")
     assert recorder.shape() == []
+
+
+def at(recorder, **detail):
+    return SequenceTrace(recorder.tracer, inject(recorder.root), Detail(**detail))
+
+
+def test_at_request_level_there_are_no_rounds_and_the_drafter_records_none(recorder):
+    trace = at(recorder, level=Level.REQUEST)
+    trace.queued()
+    trace.admitted()
+    assert play_round(trace) == inject(recorder.root)[:-2] + "00"
+    play_round(trace, "deadline")
+    trace.ended("finished")
+    assert recorder.shape() == [("queue", "chat m")]
+
+
+def test_rounds_beyond_the_cap_are_not_shown(recorder):
+    trace = at(recorder, max_rounds=2)
+    parents = [play_round(trace) for _ in range(4)]
+    trace.ended("finished")
+    assert [name for name, _ in recorder.shape()].count("speculation.round") == 2
+    assert [parent.endswith("-00") for parent in parents] == [False, False, True, True]
+
+
+def test_a_share_of_traces_shows_rounds_and_every_process_agrees_on_which():
+    detail = Detail(level=Level.SAMPLED, share=0.25)
+    shown = [bool(detail.rounds(trace_id << 20)) for trace_id in range(4096)]
+    assert sum(shown) == 1024
+    assert shown == [bool(detail.rounds(trace_id << 20)) for trace_id in range(4096)]
+
+
+def test_verify_is_linked_to_the_step_that_served_many_requests(recorder):
+    traces = [SequenceTrace(recorder.tracer, inject(recorder.root)) for _ in range(2)]
+    with step_span(recorder.tracer, traces, 2, 9) as step:
+        for trace in traces:
+            trace.round_began(0, 1, 0)
+            trace.verify_began(2, 9, step)
+            trace.verify_ended(0, 1)
+            trace.round_ended("none", 0, 0, 1)
+    spans = recorder.spans()
+    step = only(spans, "verification.step")
+    assert step.trace_id != recorder.root.get_span_context().trace_id
+    assert step.attributes == {"truedraft.batch.sequences": 2, "truedraft.batch.rows": 9}
+    links = [span.links for span in spans if span.name == "verify"]
+    assert [[link.span_id for link in each] for each in links] == [[step.span_id], [step.span_id]]
+
+
+def test_a_step_of_requests_that_show_no_rounds_is_not_recorded(recorder):
+    with step_span(recorder.tracer, [at(recorder, level=Level.REQUEST)], 1, 1) as step:
+        assert not step.is_recording()
+
+
+def test_detail_is_read_from_the_environment_and_nonsense_is_told_of(monkeypatch, caplog):
+    monkeypatch.setenv("TRUEDRAFT_TRACE_DETAIL", "sampled")
+    monkeypatch.setenv("TRUEDRAFT_TRACE_ROUNDS", "12")
+    monkeypatch.setenv("TRUEDRAFT_TRACE_SHARE", "a lot")
+    assert Detail.from_environment() == Detail(Level.SAMPLED, 12, Detail().share)
+    assert "TRUEDRAFT_TRACE_SHARE: 'a lot' cannot be used" in caplog.text

@@ -108,6 +108,7 @@ class Auditor:
                 _WHAT[kind],
                 ALARM,
                 martingale.count,
+                extra=_trace_of(request),
             )
             facts = {names.AUDIT_P_VALUE: martingale.p_value, names.AUDIT_TOKENS: martingale.count}
             self._span(kind, names.AUDIT_ALARM, request, subject, facts)
@@ -132,6 +133,7 @@ class Auditor:
                     result.request.request_id,
                     difference.index,
                     difference.margin,
+                    extra=_trace_of(result.request),
                 )
         self._span(names.AUDIT_REPLAY, outcome, result.request, result.subject, facts)
 
@@ -171,6 +173,11 @@ class Auditor:
             )
             for subject, account in list(self._accounts.items())
         )
+
+
+def _trace_of(request: GenerationRequest) -> dict[str, str]:
+    """For a line of the log."""
+    return {"trace_id": request.trace_id}
 
 
 _LOG_ALARM = math.log(ALARM)

@@ -64,23 +64,31 @@ def evidence(
 
 
 def _ranks_by_target(target_probs: Tensor, verdict: Verdict, uniforms: Sequence[float]) -> tuple[float, ...]:
-    path = verdict.path if verdict.path is not None else range(verdict.accepted)
-    rows = [0, *(draft + 1 for draft in path)]
-    ranks = (
-        rank_by_target(target_probs[row], token, v)
-        for row, token, v in zip(rows, verdict.tokens, uniforms, strict=False)
-    )
-    return tuple(rank for rank in ranks if rank is not None)
+    # A chain's rows are the first ones; a tree's those of the path.
+    path = verdict.path
+    rows = target_probs if path is None else target_probs[[0, *(draft + 1 for draft in path)]]
+    rows = rows[: len(verdict.tokens)]
+    return tuple(rank for rank in ranks_by_target(rows, verdict.tokens, uniforms) if rank is not None)
 
 
-def rank_by_target(row: Tensor, token: int, v: float) -> float | None:
-    """1 - 2u with the most probable tokens first; None where the row leaves no choice. row: [V]."""
-    p = row.cpu().numpy()
-    own = p[token]
-    # Sums of float32 err by far less than a bet could notice.
-    mass, before = float(p.sum()), float(p[p > own].sum())
-    tied = float(own) * int(np.count_nonzero(p == own)) if own > 0.0 else mass - before
-    return None if tied >= mass else 1.0 - 2.0 * min((before + v * tied) / mass, 1.0)
+def ranks_by_target(rows: Tensor, tokens: Sequence[int], uniforms: Sequence[float]) -> list[float | None]:
+    """1 - 2u of one token in each row, the most probable tokens first; None where a row leaves no choice.
+
+    rows: [tokens, V], each summing to 1, on any device.
+    """
+    ranks: list[float | None] = []
+    for p, token, v in zip(rows.cpu().numpy(), tokens, uniforms, strict=False):
+        own = p[token]
+        if own == 0.0:
+            # Excluded by its row: after all others.
+            ranks.append(-1.0)
+            continue
+        # Few tokens of a peaked row are as probable as this one.
+        kept = p[p >= own]
+        tied = float(own) * int(np.count_nonzero(kept == own))
+        up_to = min(float(kept.sum()), 1.0)
+        ranks.append(None if tied >= 1.0 else 1.0 - 2.0 * (up_to - (1.0 - v) * tied))
+    return ranks
 
 
 def rank_by_proposal(position: Position, token: int, v: float) -> float:

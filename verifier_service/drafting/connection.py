@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
@@ -63,10 +64,14 @@ class HelloInfo:
 
 
 class Connection:
-    """A stream after its handshake. number: grows with each connection, from 1."""
+    """A stream after its handshake. number: grows with each connection, from 1; traffic: bytes of messages
+    are added to it, as "sent" and "received"."""
 
-    def __init__(self, call: _Call, welcome: drafting_pb2.Welcome, number: int) -> None:
+    def __init__(
+        self, call: _Call, welcome: drafting_pb2.Welcome, number: int, traffic: Counter[str]
+    ) -> None:
         self.number = number
+        self._traffic = traffic
         self.drafter = DrafterIdentity(welcome.drafter_model, welcome.drafter_kind, welcome.drafter_replica)
         self.incarnation = welcome.incarnation
         self.context, self.certain = welcome.context, welcome.certain
@@ -88,6 +93,7 @@ class Connection:
                     raise ConnectionLostError("the drafter ended the stream")
                 if not isinstance(response, drafting_pb2.DraftResponse):
                     raise ConnectionLostError("a response could not be read", broke=False)
+                self._traffic["received"] += response.ByteSize()
                 receive(response)
         finally:
             writer.cancel()
@@ -98,13 +104,14 @@ class Connection:
         with contextlib.suppress(ConnectionLostError):
             while True:
                 request = await self._outbox.get()
+                self._traffic["sent"] += request.ByteSize()
                 with _translated():
                     await self._call.write(request)
 
 
 @contextlib.asynccontextmanager
 async def connect(
-    address: str, hello: HelloInfo, number: int, security: Channel
+    address: str, hello: HelloInfo, number: int, security: Channel, traffic: Counter[str]
 ) -> AsyncIterator[Connection]:
     """A connection for the time of the context. Raises ConnectionLostError and RefusedError."""
     async with _channel(address, security) as channel:
@@ -119,7 +126,7 @@ async def connect(
                 if reason := refusal(str(loss)):
                     raise RefusedError(f"certificate: {reason}") from loss
                 raise
-            yield Connection(call, welcome, number)
+            yield Connection(call, welcome, number, traffic)
         finally:
             call.cancel()
 

@@ -44,7 +44,7 @@ class RemoteDrafting:
     ends with `aclose`.
     state: "connecting", "connected", "closed" or "refused: …"; dropped: responses that answered
     nothing that was asked, by what was wrong with them; ahead: tokens that were drafted ahead and "used",
-    or "wasted".
+    or "wasted"; traffic: bytes of messages, "sent" and "received".
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class RemoteDrafting:
         self.state = "connecting"
         self.dropped: Counter[str] = Counter()
         self.ahead: Counter[str] = Counter()
+        self.traffic: Counter[str] = Counter()
 
     # The port: any thread.
 
@@ -327,7 +328,8 @@ class RemoteDrafting:
             wait = min(2 * wait, longest)
 
     async def _converse(self, address: str) -> None:
-        async with connect(address, self._hello, self._connections + 1, self._channel) as connection:
+        number = self._connections + 1
+        async with connect(address, self._hello, number, self._channel, self.traffic) as connection:
             self._connections = connection.number
             self._connection, self.state = connection, "connected"
             _log.info("drafting by %s", connection.drafter)

@@ -15,7 +15,7 @@ from cluster.speculation.law import BLOCK, COUPLED, REJECTION
 from cluster.speculation.messages import DraftBlock, Verdict
 from cluster.speculation.proposal import SparseRow
 from tests.verifier_service.verification.helpers import drafted
-from verifier_service.audit.evidence import Evidence, evidence, rank_by_target
+from verifier_service.audit.evidence import Evidence, evidence, ranks_by_target
 from verifier_service.verification import verify
 
 # An expectation over V of products that are linear in each V is their value at the middle.
@@ -144,17 +144,16 @@ def test_under_coupled_the_draft_may_choose_neither_key_nor_position(key):
 
 
 def test_a_row_without_a_choice_is_not_bet_on():
-    assert rank_by_target(torch.tensor([0.0, 1.0, 0.0]), 1, 0.3) is None
+    assert ranks_by_target(torch.tensor([[0.0, 1.0, 0.0]]), [1], [0.3]) == [None]
 
 
 def test_a_token_that_a_row_excludes_ranks_last():
-    assert rank_by_target(torch.tensor([0.0, 1.0, 0.0]), 2, 0.3) == -1.0
+    assert ranks_by_target(torch.tensor([[0.0, 1.0, 0.0]]), [2], [0.3]) == [-1.0]
 
 
 def test_ties_share_their_rank():
-    row = torch.tensor([0.25, 0.5, 0.25])
-    ranks = [rank_by_target(row, token, 0.5) for token in range(3)]
-    assert ranks == pytest.approx([-0.5, 0.5, -0.5])
+    rows = torch.tensor([[0.25, 0.5, 0.25]]).expand(3, -1)
+    assert ranks_by_target(rows, range(3), [0.5] * 3) == pytest.approx([-0.5, 0.5, -0.5])
 
 
 def test_rows_of_a_tree_are_those_of_the_path():

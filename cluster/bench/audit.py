@@ -1,0 +1,192 @@
+"""How many tokens live audits need to find a planted fault, and that they are silent without one.
+
+Rows of a target and of a sampled drafter, recorded once, are gone over again and again with new noise: each
+place follows the one before it, whatever was emitted there. Drafting, verification and evidence are the
+shipped ones, and laws that are exact are exact on these rows as on any.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cluster.speculation.audit import ALARM
+from cluster.speculation.catalogue import parse
+from cluster.speculation.law import BLOCK, COUPLED, REJECTION, Law
+from cluster.speculation.messages import DraftBlock, Verdict
+from cluster.speculation.noise import DraftField, Noise, Purpose, derive_key
+from cluster.speculation.proposal import SparseRow, pack, truncate
+from cluster.speculation.race import winners
+from verifier_service.audit.betting import Martingale
+from verifier_service.audit.evidence import evidence
+from verifier_service.verification import verify
+
+LENGTH = 4
+# Tokens under one seed.
+_ANSWER = 64
+_LENIENT = parse("collaborative:lenience", {"lenience": 0.9})
+_RECORDED_TEMPERATURE = 0.7
+_ENTRIES = 16
+# Of rounds whose block is lost, where that hangs on nothing.
+_LOST = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """p, q: the target's and the drafter's rows, float32 [places, V] each, at temperature 1."""
+
+    p: Tensor
+    q: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """law: what the answers say; fault: empty, or one of FAULTS; by: which audits must find it."""
+
+    law: Law
+    fault: str = ""
+    by: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return f"{self.law}, {self.fault}" if self.fault else str(self.law)
+
+
+LENIENCE = "lenience 0.9"
+TEMPERATURE = "drawn at T = 1, recorded at 0.7"
+TOP = "drawn from the whole row, its first 16 and the token recorded"
+FRESH = "fresh noise where blocks are lost at random"
+FRESH_BY_CONTENT = "fresh noise where blocks are lost for what they say"
+
+SCENARIOS = (
+    Scenario(REJECTION, LENIENCE, ("ranks",)),
+    Scenario(REJECTION, TEMPERATURE, ("ranks",)),
+    Scenario(BLOCK, TEMPERATURE, ("ranks",)),
+    Scenario(REJECTION, TOP, ("ranks",)),
+    Scenario(BLOCK, TOP, ("ranks",)),
+    Scenario(COUPLED, FRESH, ("replay",)),
+    Scenario(COUPLED, FRESH_BY_CONTENT, ("ranks", "replay")),
+    Scenario(REJECTION),
+    Scenario(BLOCK),
+    Scenario(COUPLED),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """tokens: emitted; mean_rank: the mean of 1 - 2u over what was bet on; p_values: of ranks and kept drafts
+    in the end; needed: tokens after which each audit had found the fault, None if it never did."""
+
+    tokens: int
+    rounds: int
+    mean_rank: float
+    p_values: dict[str, float]
+    needed: dict[str, int | None]
+
+    def as_expected(self, scenario: Scenario) -> bool:
+        """Whether the audits that must find it did, and those that must not did not: replay where nothing is
+        wrong, and ranks where noise is wrong but the law is not."""
+        found = {name for name, tokens in self.needed.items() if tokens is not None}
+        return found == set(scenario.by) if scenario.law == COUPLED else bool(found) == bool(scenario.fault)
+
+
+def simulate(places: Places, scenario: Scenario, tokens: int, first_seed: int = 0) -> Outcome:
+    """Emits that many tokens under the scenario and audits every round."""
+    bets = {"ranks": Martingale(), "kept": Martingale()}
+    needed: dict[str, int | None] = {"ranks": None, "kept": None, "replay": None}
+    emitted, rounds, total, seed = 0, 0, 0.0, first_seed
+    until = _ANSWER
+    chance = random.Random(first_seed)
+    while emitted < tokens:
+        if emitted >= until:
+            seed, until = seed + 1, emitted + _ANSWER
+        round_ = _Round(places, emitted, seed)
+        block, verdict = round_.play(scenario, chance)
+        noise = Noise(seed, emitted)
+        uniforms = [noise.uniform(Purpose.AUDIT, k) for k in range(len(verdict.tokens))]
+        seen = evidence(scenario.law, round_.rows(len(block.tokens)), block, verdict, uniforms)
+        emitted += len(verdict.tokens)
+        rounds += 1
+        total += sum(seen.ranks)
+        for name, values in (("ranks", seen.ranks), ("kept", seen.kept)):
+            bets[name].observe(values)
+            if needed[name] is None and bets[name].p_value < ALARM:
+                needed[name] = emitted
+        if scenario.law == COUPLED and needed["replay"] is None and round_.differs(verdict):
+            needed["replay"] = emitted
+    return Outcome(
+        tokens=emitted,
+        rounds=rounds,
+        mean_rank=total / max(bets["ranks"].count, 1),
+        p_values={name: bet.p_value for name, bet in bets.items()},
+        needed=needed,
+    )
+
+
+class _Round:
+    """One round at a place. base: absolute position of its first token."""
+
+    def __init__(self, places: Places, base: int, seed: int) -> None:
+        self._p, self._q = places.p, places.q
+        self._base = base
+        self._seed = seed
+        self._noise = Noise(seed, base)
+
+    def _index(self, k: int) -> int:
+        return (self._base + k) % self._p.shape[0]
+
+    def rows(self, drafts: int) -> Tensor:
+        """The target's: [drafts + 1, V]."""
+        return self._p[[self._index(k) for k in range(drafts + 1)]]
+
+    def play(self, scenario: Scenario, chance: random.Random) -> tuple[DraftBlock, Verdict]:
+        """The block that was verified and what came of it."""
+        if scenario.law == COUPLED:
+            return self._coupled(scenario.fault, chance)
+        block = self._proposed(scenario.fault)
+        law = _LENIENT if scenario.fault == LENIENCE else scenario.law
+        return block, verify(law, self.rows(LENGTH), block, self._noise)
+
+    def _proposed(self, fault: str) -> DraftBlock:
+        field = DraftField(derive_key(self._seed, Purpose.DRAFT), self._base)
+        tokens, records = [], []
+        for k in range(LENGTH):
+            q = self._q[self._index(k)]
+            drawn = truncate(q, q.shape[0] if fault == TOP else _ENTRIES)
+            tokens.append(field.draw(k, drawn))
+            records.append(_recorded(drawn, tokens[-1], fault))
+        return DraftBlock(tuple(tokens), tuple(max(row.probs) for row in records), proposal=pack(records))
+
+    def _coupled(self, fault: str, chance: random.Random) -> tuple[DraftBlock, Verdict]:
+        drafts = self._winners(self._q, LENGTH)
+        lost = fault == FRESH and chance.random() < _LOST
+        if fault == FRESH_BY_CONTENT:
+            # A drafter that is slow whenever it has to say something unlikely.
+            lost = drafts[0] != int(self._q[self._index(0)].argmax())
+        block = DraftBlock() if lost else DraftBlock(tuple(drafts), (1.0,) * LENGTH)
+        noise = Noise(self._seed ^ 1 << 63, self._base) if lost else self._noise
+        return block, verify(COUPLED, self.rows(len(block.tokens)), block, noise)
+
+    def differs(self, verdict: Verdict) -> bool:
+        """Whether plain decoding with the same seed gives other tokens."""
+        return self._winners(self._p, len(verdict.tokens)) != list(verdict.tokens)
+
+    def _winners(self, rows: Tensor, count: int) -> list[int]:
+        """What the request's own noise draws from the next rows."""
+        steps = range(count)
+        positions = [self._base + k for k in steps]
+        return winners([self._noise.field] * count, positions, [rows[self._index(k)] for k in steps])
+
+
+def _recorded(drawn: SparseRow, token: int, fault: str) -> SparseRow:
+    if fault == TEMPERATURE:
+        weights = torch.tensor(drawn.probs, dtype=torch.float64).pow(1.0 / _RECORDED_TEMPERATURE)
+        return SparseRow(drawn.ids, tuple((weights / weights.sum()).float().tolist()))
+    if fault == TOP:
+        pairs = sorted(zip(drawn.ids, drawn.weights, strict=True), key=lambda pair: -pair[1])
+        kept = sorted(dict([*pairs[:_ENTRIES], *(pair for pair in pairs if pair[0] == token)]).items())
+        return SparseRow(tuple(each for each, _ in kept), tuple(weight for _, weight in kept))
+    return drawn

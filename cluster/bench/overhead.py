@@ -1,0 +1,183 @@
+"""What it costs to say what was served: the same requests with nothing observed and with each kind of
+observation, interleaved in one run.
+
+Each contestant is an engine of its own over one target. Spans go over OTLP to a collector in another process
+that takes and forgets them, or to an address where nobody listens.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from opentelemetry.trace import NoOpTracer, Tracer
+from rich.console import Console
+from rich.table import Table
+
+from cluster.bench.prompts import KINDS
+from cluster.bench.statistics import Ratio, paired_ratio
+from cluster.drafting import NgramDrafter
+from cluster.gateway.prompting import TokenizerPrompting
+from cluster.speculation.law import COUPLED
+from cluster.speculation.request import GenerationRequest
+from cluster.speculation.sampling import Sampling
+from cluster.telemetry.context import inject
+from cluster.telemetry.detail import DETAIL
+from cluster.telemetry.metrics import start_metrics
+from cluster.telemetry.setup import setup
+from verifier_service.batch import answer_all
+from verifier_service.build import LoadedTarget, build_engine
+from verifier_service.drafting.local import LocalDrafting
+from verifier_service.engine import Engine
+from verifier_service.spec import VerifierSpec
+
+_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+# Where nobody listens: the discard port of this machine.
+_NOBODY = "http://127.0.0.1:9"
+BARE = "nothing observed"
+
+
+@dataclass(frozen=True, slots=True)
+class Observing:
+    """detail: of traces, empty for none; collected: whether somebody takes the spans; least: of the bare
+    throughput that must be left."""
+
+    name: str
+    detail: str
+    collected: bool
+    least: float
+
+
+OBSERVING = (
+    Observing("metrics and audits, no traces", "", True, 0.97),
+    Observing("metrics, audits, traces of requests", "request", True, 0.97),
+    Observing("metrics, audits, traces with rounds", "round", True, 0.92),
+    Observing("metrics, audits, traces of requests, collector down", "request", False, 0.97),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """throughput: over that of the bare engine, pair by pair."""
+
+    name: str
+    least: float
+    throughput: Ratio
+
+    @property
+    def verdict(self) -> str:
+        return self.throughput.against(self.least)
+
+
+class _Contestant:
+    def __init__(self, engine: Engine, tracer: Tracer, requests: Sequence[GenerationRequest]) -> None:
+        self._engine = engine
+        self._tracer = tracer
+        self._requests = requests
+
+    def run(self) -> tuple[int, float]:
+        """Tokens and seconds of all requests at once; each in a trace of its own."""
+        began = time.perf_counter()
+        roots = [self._tracer.start_span("chat") for _ in self._requests]
+        asked = [
+            replace(request, traceparent=inject(root))
+            for request, root in zip(self._requests, roots, strict=True)
+        ]
+        answers = answer_all(self._engine, asked)
+        for root in roots:
+            root.end()
+        return sum(len(answer.token_ids) for answer in answers), time.perf_counter() - began
+
+
+def measure(
+    loaded: LoadedTarget,
+    spec: VerifierSpec,
+    collector: str,
+    tokens: int,
+    pairs: int,
+    say: Callable[[str], None],
+) -> list[Cost]:
+    """collector: an OTLP endpoint that takes spans. Raises RuntimeError if observing changes an answer."""
+    requests = _requests(loaded, tokens)
+    bare = build_engine(loaded, replace(spec, audit=False), LocalDrafting(NgramDrafter()), NoOpTracer())
+    contestants = {BARE: _Contestant(bare, NoOpTracer(), requests)}
+    for each in OBSERVING:
+        contestants[each.name] = _observed(each, loaded, spec, collector, requests)
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    for repetition in range(-1, pairs):
+        say(f"repetition {repetition + 1} of {pairs}")
+        # Round about, so that none always comes after the same one.
+        names = list(contestants)
+        shift = repetition % len(names)
+        counts = set()
+        for name in names[shift:] + names[:shift]:
+            count, took = contestants[name].run()
+            counts.add(count)
+            if repetition >= 0:
+                seconds[name].append(took)
+        if len(counts) > 1:
+            raise RuntimeError(f"observation changed the number of tokens: {sorted(counts)}")
+    return [
+        Cost(each.name, each.least, paired_ratio(seconds[BARE], seconds[each.name])) for each in OBSERVING
+    ]
+
+
+def _requests(loaded: LoadedTarget, tokens: int) -> list[GenerationRequest]:
+    prompting = TokenizerPrompting(loaded.tokenizer, loaded.model.vocab_size, loaded.model.context)
+    return [
+        GenerationRequest(
+            request_id=kind,
+            prompt_ids=tuple(prompting.encode_chat([("user", text)])),
+            sampling=Sampling(temperature=1.0),
+            law=COUPLED,
+            requested_law=COUPLED,
+            seed=seed,
+            max_tokens=tokens,
+            domain=kind,
+            seed_drawn=True,
+        )
+        for seed, (kind, text) in enumerate(KINDS.items())
+    ]
+
+
+def _observed(
+    observing: Observing,
+    loaded: LoadedTarget,
+    spec: VerifierSpec,
+    collector: str,
+    requests: Sequence[GenerationRequest],
+) -> _Contestant:
+    settings = {DETAIL: observing.detail, _ENDPOINT: collector if observing.collected else _NOBODY}
+    if not observing.detail:
+        settings[_ENDPOINT] = ""
+    with _environment(settings):
+        tracer = setup("truedraft-verifier", replica=observing.name)
+        meter = start_metrics("truedraft-verifier", observing.name).meter
+        engine = build_engine(loaded, spec, LocalDrafting(NgramDrafter()), tracer, meter=meter)
+    return _Contestant(engine, tracer, requests)
+
+
+@contextmanager
+def _environment(settings: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def render(costs: Sequence[Cost], console: Console) -> None:
+    table = Table(title="Throughput with observation, over without: median [95 %]")
+    for name in ("observed", "throughput", "must be", ""):
+        table.add_column(name, justify="left" if name == "observed" else "right")
+    for cost in costs:
+        table.add_row(cost.name, str(cost.throughput), f"≥ {cost.least}", cost.verdict)
+    console.print(table)

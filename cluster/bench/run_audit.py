@@ -1,0 +1,99 @@
+"""Puts `truedraft bench audit` together: rows, scenarios, and a table. Findings are appended to a file, so
+that a stopped run goes on where it was."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from cluster.bench.audit import SCENARIOS, Outcome, Places, Scenario, simulate
+from cluster.bench.audit_rows import LAYERS, recorded
+from cluster.checkpoints import DEFAULT_REFERENCE
+
+FAULTY_TOKENS = 20_000
+HONEST_TOKENS = 100_000
+
+
+def run_audit(model: str | None, out: Path, minutes: float, honest: int, faulty: int, as_json: bool) -> bool:
+    """Whether everything that was tested is as it should be. minutes: after which no further scenario is
+    begun. Raises CheckpointError."""
+    reference = model or DEFAULT_REFERENCE
+    rows = out.with_name(f"audit-rows-{Path(reference).name}.npz")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    lines = out.read_text().splitlines() if out.exists() else []
+    done = {record["scenario"]: record for record in map(json.loads, lines) if record["model"] == reference}
+    began = time.monotonic()
+    places: Places | None = None
+    with out.open("a") as file:
+        for scenario in SCENARIOS:
+            tokens = faulty if scenario.fault else honest
+            known = done.get(scenario.key)
+            if (known and known["asked"] == tokens) or time.monotonic() - began > 60 * minutes:
+                continue
+            places = places or recorded(rows, reference, _say)
+            _say(scenario.key)
+            started = time.monotonic()
+            outcome = simulate(places, scenario, tokens, 1_000_000 * SCENARIOS.index(scenario))
+            seconds = round(time.monotonic() - started, 1)
+            about = {"model": reference, "scenario": scenario.key, "asked": tokens, "seconds": seconds}
+            done[scenario.key] = about | {"outcome": asdict(outcome)}
+            file.write(json.dumps(done[scenario.key]) + "\n")
+            file.flush()
+    tested = [
+        (scenario, Outcome(**done[scenario.key]["outcome"])) for scenario in SCENARIOS if scenario.key in done
+    ]
+    if as_json:
+        sys.stdout.write(json.dumps(_as_json(reference, tested)) + "\n")
+    else:
+        _render(tested, Console())
+    return all(outcome.as_expected(scenario) for scenario, outcome in tested)
+
+
+def _say(what: str) -> None:
+    sys.stderr.write(f"{what}\n")
+
+
+def _as_json(model: str, tested: Sequence[tuple[Scenario, Outcome]]) -> dict[str, Any]:
+    findings = [
+        {
+            "law": scenario.law.name,
+            "fault": scenario.fault,
+            **asdict(outcome),
+            "as_expected": outcome.as_expected(scenario),
+        }
+        for scenario, outcome in tested
+    ]
+    return {"model": model, "drafter": f"its first {LAYERS} layers", "findings": findings}
+
+
+def _render(tested: Sequence[tuple[Scenario, Outcome]], console: Console) -> None:
+    table = Table(title="Live audits: tokens until p < 1e-6, and what they say in the end")
+    for name in ("law", "fault", "tokens", "a round", "ranks", "kept drafts", "replay", ""):
+        table.add_column(name, justify="left" if name in ("law", "fault") else "right")
+    for scenario, outcome in tested:
+        cells = [_cell(name, outcome) for name in ("ranks", "kept", "replay")]
+        table.add_row(
+            str(scenario.law),
+            scenario.fault or "none",
+            f"{outcome.tokens:,}",
+            f"{outcome.tokens / outcome.rounds:.2f}",
+            *cells,
+            "as it should be" if outcome.as_expected(scenario) else "WRONG",
+        )
+    console.print(table)
+    console.print(f"{len(tested)} of {len(SCENARIOS)} tested")
+
+
+def _cell(name: str, outcome: Outcome) -> str:
+    tokens = outcome.needed[name]
+    if tokens is not None:
+        return f"found in {tokens:,}"
+    return f"p = {outcome.p_values[name]:.2g}" if name in outcome.p_values else "equal"

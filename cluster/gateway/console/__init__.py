@@ -1,0 +1,1 @@
+"""The console: one page for people, and the numbers behind it."""

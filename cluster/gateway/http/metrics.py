@@ -1,0 +1,21 @@
+"""The route that Prometheus scrapes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from cluster.telemetry.metrics import CONTENT_TYPE
+
+
+def metrics_router(collect: Callable[[], Awaitable[bytes]]) -> APIRouter:
+    """collect: the text to answer with, of the whole cluster."""
+    router = APIRouter()
+
+    @router.get("/metrics")
+    async def metrics() -> Response:
+        return Response(await collect(), media_type=CONTENT_TYPE)
+
+    return router

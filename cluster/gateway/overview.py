@@ -1,0 +1,68 @@
+"""What a gateway knows of the whole cluster: it asks every replica of gateway and verifier."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from prometheus_client import Metric
+from ray.serve.handle import DeploymentHandle
+
+from cluster.gateway.console.view import view
+from cluster.telemetry.metrics import exposition
+
+log = logging.getLogger(__name__)
+
+_TIMEOUT_S = 5.0
+
+
+class Overview:
+    """gateways, verifiers: handles of the deployments, this gateway's own among them; model: what clients
+    call it; trace_url: of a trace in the tracing UI, with {trace_id} in it."""
+
+    def __init__(
+        self,
+        gateways: DeploymentHandle[Any],
+        verifiers: DeploymentHandle[Any],
+        model: str,
+        trace_url: str = "",
+    ) -> None:
+        self._model = model
+        self._trace_url = trace_url
+        self._gateways = gateways
+        self._verifiers = verifiers
+
+    async def metrics(self) -> bytes:
+        """In Prometheus' text format."""
+        found = await asyncio.gather(
+            *(self._ask(handle, "metrics") for handle in (self._gateways, self._verifiers))
+        )
+        processes: list[Iterable[Metric]] = [families for replicas in found for families in replicas]
+        return exposition(processes)
+
+    async def console(self) -> dict[str, Any]:
+        """The console's numbers."""
+        verifiers, requests = await asyncio.gather(self.verifiers(), self.requests())
+        return view(self._model, verifiers, requests, self._trace_url)
+
+    async def verifiers(self) -> list[dict[str, Any]]:
+        """What each verifier says of itself."""
+        return await self._ask(self._verifiers, "info")
+
+    async def requests(self) -> list[dict[str, Any]]:
+        """The last requests of all gateways, newest first."""
+        lines = [line for replica in await self._ask(self._gateways, "recent") for line in replica]
+        return sorted(lines, key=lambda line: str(line["time"]), reverse=True)
+
+    async def _ask(self, handle: DeploymentHandle[Any], method: str) -> list[Any]:
+        """The answers of a deployment's replicas, of which there are none while none runs."""
+        try:
+            asked = handle.broadcast(method)
+            answers = await asked.results_async(timeout_s=_TIMEOUT_S, return_exceptions=True)
+        except Exception as error:
+            # Such as a deployment that is being replaced; there is nothing to tell then.
+            log.warning("a deployment did not answer %s: %s", method, error)
+            return []
+        return [answer for answer in answers if not isinstance(answer, BaseException)]

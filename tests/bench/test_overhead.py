@@ -1,0 +1,39 @@
+"""The overhead benchmark on a tiny model: every contestant answers alike, and the sink takes what is sent."""
+
+import pytest
+
+from cluster.bench.otlp_sink import sinking
+from cluster.bench.overhead import OBSERVING, Cost, measure
+from cluster.bench.statistics import Ratio
+from cluster.checkpoints.tiny import build_tiny
+from cluster.telemetry.setup import shutdown
+from verifier_service.build import load_target
+from verifier_service.spec import VerifierSpec
+
+
+def test_every_kind_of_observation_is_measured(tmp_path, caplog):
+    spec = VerifierSpec(model=str(build_tiny(tmp_path / "tiny", seed=1)), threads=1, replay_share=0.0)
+    loaded = load_target(spec)
+    # Messages need no template here.
+    loaded.tokenizer.chat_template = "{% for message in messages %}{{ message['content'][:20] }}{% endfor %}"
+    said = []
+    try:
+        with sinking() as collector:
+            costs = measure(loaded, spec, collector, tokens=8, pairs=2, say=said.append)
+    finally:
+        shutdown()
+    assert [cost.name for cost in costs] == [each.name for each in OBSERVING]
+    assert all(0.0 < cost.throughput.median < 5.0 for cost in costs)
+    assert len(said) == 3
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict"),
+    [
+        (Ratio(0.99, 0.98, 1.0), "met"),
+        (Ratio(0.9, 0.88, 0.92), "missed"),
+        (Ratio(0.97, 0.9, 1.0), "not resolved"),
+    ],
+)
+def test_a_cost_is_judged_by_its_interval(ratio, verdict):
+    assert Cost("x", 0.97, ratio).verdict == verdict

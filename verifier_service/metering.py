@@ -1,0 +1,209 @@
+"""What a verifier counts: counting adds to plain numbers, which instruments read when they are collected."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from opentelemetry.metrics import CallbackOptions, Meter, Observation
+
+from cluster.speculation.audit import AuditState
+from cluster.telemetry import instruments as names
+from cluster.telemetry.labels import Domains
+from cluster.telemetry.observing import Labels, counter, gauge
+from verifier_service.drafting.port import Fallback
+from verifier_service.history import History, RoundTimes
+from verifier_service.limits import Load
+from verifier_service.tally import Origin
+
+# How much a new round trip counts in the mean that is shown.
+_WEIGHT = 0.1
+_NO_DRAFTER = "none"
+
+
+@dataclass(slots=True)
+class RoundCounts:
+    """Of rounds under one law, drafter and domain. Tokens as in Provenance, counted at commit: accepted +
+    corrections + bonuses = emitted; discarded: decided and never part of an answer; withdrawn: emitted and
+    then cut off by a stop string that began before its round."""
+
+    rounds: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    corrections: int = 0
+    bonuses: int = 0
+    discarded: int = 0
+    withdrawn: int = 0
+
+    @property
+    def emitted(self) -> int:
+        return self.accepted + self.corrections + self.bonuses
+
+
+class Meters:
+    """The engine's thread counts, any thread collects. domains: those that are told apart."""
+
+    def __init__(self, domains: Domains) -> None:
+        self._domains = domains
+        self._counts: dict[tuple[str, str, str], RoundCounts] = {}
+        self._fallbacks: Counter[tuple[str, str, Fallback]] = Counter()
+        self._plans: dict[str, int] = {}
+        self._round_trips: dict[str, float] = {}
+        self._history = History()
+        self._times = RoundTimes()
+
+    def round(
+        self,
+        law: str,
+        drafter: str,
+        domain: str,
+        drafted: int,
+        decided: int,
+        origins: Sequence[Origin],
+        withdrawn: int,
+        seconds: float | None = None,
+    ) -> None:
+        """drafter: the model that made the block, empty without one; decided: tokens of the verdict; origins:
+        of those that the round added to the answer; withdrawn: tokens of earlier rounds, taken back; seconds:
+        the round's own time, None for the one that comes with the prompt."""
+        key = (law, drafter or _NO_DRAFTER, self._domains.label(domain))
+        counts = self._counts.get(key)
+        if counts is None:
+            counts = self._counts[key] = RoundCounts()
+        counts.rounds += 1
+        counts.drafted += drafted
+        accepted, bonuses = origins.count(Origin.ACCEPTED), origins.count(Origin.BONUS)
+        counts.accepted += accepted
+        counts.bonuses += bonuses
+        counts.corrections += len(origins) - accepted - bonuses
+        counts.discarded += decided - len(origins)
+        counts.withdrawn += withdrawn
+        self._history.add(key[2], len(origins))
+        if seconds is not None:
+            self._times.add(drafted > 0, seconds)
+
+    def planned(self, law: str, length: int) -> None:
+        """A round's plan."""
+        self._plans[law] = length
+
+    def replied(self, law: str, domain: str, drafter: str, fallback: Fallback | None, seconds: float) -> None:
+        """What came of asking for a block, and how long it took."""
+        if fallback is not None:
+            self._fallbacks[law, self._domains.label(domain), fallback] += 1
+        else:
+            before = self._round_trips.get(drafter, seconds)
+            self._round_trips[drafter] = before + _WEIGHT * (seconds - before)
+
+    def state(self) -> dict[str, Any]:
+        """Counts, history and times as plain values, from any thread."""
+        counts = [
+            {"law": law, "drafter": drafter, "domain": domain, "emitted": each.emitted, **asdict(each)}
+            for (law, drafter, domain), each in list(self._counts.items())
+        ]
+        fallbacks = [
+            {"law": law, "domain": domain, "reason": str(reason), "rounds": rounds}
+            for (law, domain, reason), rounds in list(self._fallbacks.items())
+        ]
+        return {
+            "counts": counts,
+            "fallbacks": fallbacks,
+            "round_trips": dict(self._round_trips),
+            "break_even": self._times.break_even,
+            "history": self._history.state(),
+        }
+
+    def counts(self) -> dict[tuple[str, str, str], RoundCounts]:
+        """By law, drafter and domain."""
+        return dict(self._counts)
+
+    def register(
+        self,
+        meter: Meter,
+        load: Callable[[], Load],
+        kv_limit: int,
+        audits: Callable[[], Iterable[AuditState]],
+    ) -> None:
+        """Makes the instruments. load, audits: of the engine, from any thread."""
+        for name, field, what in _COUNTERS:
+            meter.create_observable_counter(name, [self._reader(field)], description=what)
+        counter(meter, names.FALLBACKS, "Rounds that went on without their block", self._read_fallbacks)
+        gauge(meter, names.PLAN_LENGTH, "Drafts that the last round asked for", self._read_plans)
+        gauge(meter, names.ROUND_TRIP, "From a plan to its block, a running mean", self._read_trips, "s")
+        gauge(meter, names.BREAK_EVEN, "Tokens that a drafted round must give", self._read_break_even)
+        gauge(meter, names.SEQUENCES, "Sequences", lambda: _sequences(load()))
+        gauge(meter, names.KV_TOKENS, "Tokens reserved in the cache", lambda: [(load().kv_tokens, {})])
+        gauge(meter, names.KV_LIMIT, "Tokens that the cache may hold", lambda: [(kv_limit, {})])
+        gauge(meter, names.AUDIT_P_VALUE, "Of bets against the law", lambda: _p_values(audits()))
+        gauge(meter, names.AUDIT_ALARM, "1 where served tokens do not fit", lambda: _alarms(audits()))
+        counter(meter, names.AUDIT_BETS, "Tokens and drafts bet on", lambda: _bets(audits()))
+        counter(meter, names.AUDIT_REPLAYS, "Answers decoded again", lambda: _replays(audits()))
+
+    def _reader(self, field: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        def read(_options: CallbackOptions) -> Iterable[Observation]:
+            # Copied at once: the engine may add a key meanwhile.
+            for (law, drafter, domain), counts in list(self._counts.items()):
+                labels = {names.LAW: law, names.DRAFTER: drafter, names.DOMAIN: domain}
+                yield Observation(getattr(counts, field), labels)
+
+        return read
+
+    def _read_fallbacks(self) -> Iterable[tuple[float, Labels]]:
+        for (law, domain, reason), count in list(self._fallbacks.items()):
+            yield count, {names.LAW: law, names.DOMAIN: domain, names.REASON: str(reason)}
+
+    def _read_plans(self) -> Iterable[tuple[float, Labels]]:
+        return [(length, {names.LAW: law}) for law, length in list(self._plans.items())]
+
+    def _read_break_even(self) -> Iterable[tuple[float, Labels]]:
+        value = self._times.break_even
+        return [] if value is None else [(value, {})]
+
+    def _read_trips(self) -> Iterable[tuple[float, Labels]]:
+        return [(seconds, {names.DRAFTER: each}) for each, seconds in list(self._round_trips.items())]
+
+
+_COUNTERS = (
+    (names.ROUNDS, "rounds", "Verify steps of sequences"),
+    (names.DRAFTED, "drafted", "Drafts that were verified"),
+    (names.ACCEPTED, "accepted", "Drafts in answers"),
+    (names.CORRECTIONS, "corrections", "Tokens in answers that replaced a draft"),
+    (names.BONUSES, "bonuses", "Tokens in answers after a whole block, or without one"),
+    (names.EMITTED, "emitted", "Tokens in answers, at commit"),
+    (names.DISCARDED, "discarded", "Tokens decided after an answer's end"),
+    (names.WITHDRAWN, "withdrawn", "Tokens emitted and then cut off by a stop string"),
+)
+
+
+def _sequences(load: Load) -> Iterable[tuple[float, Labels]]:
+    return [(load.active, {"state": "active"}), (load.queued, {"state": "queued"})]
+
+
+def _subject(state: AuditState) -> Labels:
+    return {names.LAW: state.law, names.DRAFTER: state.drafter, names.DOMAIN: state.domain}
+
+
+def _p_values(states: Iterable[AuditState]) -> Iterable[tuple[float, Labels]]:
+    for state in states:
+        if state.ranks:
+            yield state.ranks_p_value, {**_subject(state), names.KIND: "ranks"}
+        if state.kept:
+            yield state.kept_p_value, {**_subject(state), names.KIND: "kept"}
+
+
+def _alarms(states: Iterable[AuditState]) -> Iterable[tuple[float, Labels]]:
+    return [(float(state.alarm), _subject(state)) for state in states]
+
+
+def _bets(states: Iterable[AuditState]) -> Iterable[tuple[float, Labels]]:
+    for state in states:
+        yield state.ranks, {**_subject(state), names.KIND: "ranks"}
+        yield state.kept, {**_subject(state), names.KIND: "kept"}
+
+
+def _replays(states: Iterable[AuditState]) -> Iterable[tuple[float, Labels]]:
+    for state in states:
+        equal = state.replays - state.near_ties - state.faults
+        for outcome, count in (("equal", equal), ("near-tie", state.near_ties), ("fault", state.faults)):
+            yield count, {**_subject(state), names.OUTCOME: outcome}
