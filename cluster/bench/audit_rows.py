@@ -21,7 +21,6 @@ from cluster.speculation.request import GenerationRequest
 from cluster.speculation.sampling import Sampling, target_probs
 from verifier_service.batch import answer_all
 from verifier_service.build import LoadedTarget, build_engine, load_target
-from verifier_service.kv_cache import SequenceCache
 from verifier_service.spec import DraftingMode, VerifierSpec
 from verifier_service.target import Rows
 
@@ -72,8 +71,9 @@ def _answers(loaded: LoadedTarget, spec: VerifierSpec) -> list[tuple[list[int], 
 
 def _target_rows(loaded: LoadedTarget, prompt: list[int], text: list[int]) -> Tensor:
     tokens = [*prompt, *text]
-    rows = Rows(SequenceCache(len(tokens)), tokens, 0, len(tokens), len(text) + 1)
-    [logits] = loaded.model.forward([rows])
+    cache = loaded.model.pool.open()
+    [logits] = loaded.model.forward([Rows(cache, tokens, 0, len(text) + 1)])
+    cache.release()
     return target_probs(logits, Sampling())
 
 
