@@ -11,6 +11,7 @@ from prometheus_client import Metric
 from ray.serve.handle import DeploymentHandle
 
 from cluster.gateway.console.view import view
+from cluster.gateway.errors import Reason, RequestError
 from cluster.telemetry.metrics import exposition
 
 log = logging.getLogger(__name__)
@@ -37,13 +38,16 @@ class Overview:
     async def metrics(self) -> bytes:
         """In Prometheus' text format."""
         found = await asyncio.gather(
-            *(self._ask(handle, "metrics") for handle in (self._gateways, self._verifiers))
+            *(self._ask(handle, "metrics") for handle in (self._gateways, self._verifiers)),
+            return_exceptions=True,
         )
-        processes: list[Iterable[Metric]] = [families for replicas in found for families in replicas]
+        # A deployment that does not answer must not hide what the other one has counted.
+        answered = [replicas for replicas in found if not isinstance(replicas, BaseException)]
+        processes: list[Iterable[Metric]] = [families for replicas in answered for families in replicas]
         return exposition(processes)
 
     async def console(self) -> dict[str, Any]:
-        """The console's numbers."""
+        """The console's numbers. Raises RequestError where a deployment does not answer."""
         verifiers, requests = await asyncio.gather(self.verifiers(), self.requests())
         return view(self._model, verifiers, requests, self._trace_url)
 
@@ -57,12 +61,12 @@ class Overview:
         return sorted(lines, key=lambda line: str(line["time"]), reverse=True)
 
     async def _ask(self, handle: DeploymentHandle[Any], method: str) -> list[Any]:
-        """The answers of a deployment's replicas, of which there are none while none runs."""
+        """The answers of a deployment's replicas. Raises RequestError where they do not come in time."""
         try:
             asked = handle.broadcast(method)
             answers = await asked.results_async(timeout_s=_TIMEOUT_S, return_exceptions=True)
         except Exception as error:
-            # Such as a deployment that is being replaced; there is nothing to tell then.
             log.warning("a deployment did not answer %s: %s", method, error)
-            return []
+            sentence = "A deployment of the cluster did not answer; try again later."
+            raise RequestError(Reason.VERIFIER_UNAVAILABLE, sentence) from error
         return [answer for answer in answers if not isinstance(answer, BaseException)]

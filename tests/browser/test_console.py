@@ -24,12 +24,13 @@ def asked(cluster):
 @pytest.mark.parametrize("window", [DESK, PHONE], ids=["desk", "phone"], indirect=True)
 def test_the_page_says_what_the_api_says(cluster, asked, window):
     base = f"http://{cluster.running.http_address}"
-    window.page.goto(f"{base}/console")
-    window.page.wait_for_selector("#requests td")
-    assert window.errors == []
+    page = window.page
+    page.goto(f"{base}/console")
     with urlopen(f"{base}/console/data", timeout=30) as response:
         data = json.load(response)
-    page = window.page
+    # One row is the head.
+    page.wait_for_selector(f"#requests tr:nth-child({len(data['requests']) + 1})")
+    assert window.errors == []
     assert page.inner_text("#model") == data["model"] == "tiny"
     assert page.inner_text("#alarm") == "quiet"
     shown = [row.inner_text().split("\t") for row in page.query_selector_all("#requests tr")][1:]
@@ -55,7 +56,8 @@ def test_nothing_that_a_client_sends_becomes_part_of_the_page(cluster, window):
     label = "<img src=x onerror=document.title='taken'>"
     cluster.client.answer(Ask(prompt="one", max_tokens=2, domain=label))
     window.page.goto(f"http://{cluster.running.http_address}/console")
-    window.page.wait_for_selector("#requests td")
+    window.page.wait_for_selector("#requests tr:nth-child(2)")
+    window.page.get_by_text(label).first.wait_for()
     assert label in window.page.inner_text("#requests")
     assert window.page.title() == "truedraft"
     assert window.errors == []
