@@ -71,7 +71,7 @@ def _as_json(model: str, tested: Sequence[tuple[Scenario, Outcome]]) -> dict[str
         }
         for scenario, outcome in tested
     ]
-    return {"model": model, "drafter": f"its first {LAYERS} layers", "findings": findings}
+    return {"model": model, "drafter": f"{len(LAYERS)} of its layers", "findings": findings}
 
 
 def _render(tested: Sequence[tuple[Scenario, Outcome]], console: Console) -> None:
