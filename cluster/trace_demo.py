@@ -29,7 +29,6 @@ from cluster.config import load_config
 
 _LOSSY = "truncation:min_p"
 _START_S = 120.0
-_FILTER = "attributes['truedraft.verification.mode'] == 'coupled'"
 
 
 @dataclass(frozen=True, slots=True)
