@@ -149,9 +149,7 @@ def main() -> int:
             for each in shown:
                 table.add_row(each.kind, each.law, each.claim, ui.trace(each.trace_id))
             console.print(table)
-            console.print(
-                f"all traces: {ui.url} (filter: attributes['truedraft.verification.mode'] == 'coupled')"
-            )
+            console.print(f"all traces: {ui.url}")
             console.print(f"console: http://{cluster.http_address}/console")
             console.print("Ctrl-C stops both", style="dim")
             threading.Event().wait()
