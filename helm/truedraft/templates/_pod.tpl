@@ -160,6 +160,9 @@ spec:
 - {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: {{ . | quote }}}
 - {name: OTEL_TRACES_SAMPLER, value: parentbased_traceidratio}
 - {name: OTEL_TRACES_SAMPLER_ARG, value: {{ $.Values.telemetry.samplingRatio | quote }}}
+- {name: TRUEDRAFT_TRACE_DETAIL, value: {{ $.Values.telemetry.detail }}}
+- {name: TRUEDRAFT_TRACE_ROUNDS, value: {{ $.Values.telemetry.maxRounds | quote }}}
+- {name: TRUEDRAFT_TRACE_SHARE, value: {{ $.Values.telemetry.detailShare | quote }}}
 {{- with $.Values.telemetry.resourceAttributes }}
 {{- $pairs := list }}
 {{- range $name, $value := . }}{{ $pairs = append $pairs (printf "%s=%s" $name $value) }}{{ end }}
