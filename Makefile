@@ -24,7 +24,7 @@ INSTALL := $(PIP) install --quiet --quiet --constraint constraints.txt
 PHOENIX := .venv-phoenix/bin/phoenix
 SAY := printf '==> %s\n'
 
-.PHONY: help setup demo trace-demo test lint bench equality distribution parameters audit verify rehearsal protos chart clean
+.PHONY: help setup demo trace-demo test lint bench equality distribution parameters audit chaos verify rehearsal protos chart clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,7 +81,10 @@ parameters: setup ## check 200 random combinations of parameters against plain d
 audit: setup ## check at length what live audits find, and that they are silent without a fault
 	@$(BIN)/truedraft bench audit $(ARGS)
 
-verify: equality distribution parameters audit ## every long check that `make test` leaves out
+chaos: setup ## check for minutes that faults of drafters fail and change no answer
+	@$(BIN)/python -m cluster.bench.chaos $(ARGS)
+
+verify: equality distribution parameters audit chaos ## every long check that `make test` leaves out
 
 rehearsal: setup ## run the chart's pods as network namespaces of this machine, policies compared (needs root)
 	@$(BIN)/python -m tests.helm.rehearsal

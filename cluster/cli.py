@@ -400,6 +400,50 @@ def step(
 
 
 @app.command()
+def plan(
+    block: Annotated[int, typer.Option(help="Drafts a round.")] = 5,
+    acceptance: Annotated[float, typer.Option(help="Chance that a draft is kept.")] = 0.7,
+    draft_ms: Annotated[float, typer.Option(help="Of a drafted token on a drafter's GPU.")] = 2.0,
+    own_draft_ms: Annotated[float, typer.Option(help="The same on the verifier's GPU.")] = 1.5,
+    verify_ms: Annotated[float, typer.Option(help="Of a step of the batch with its blocks.")] = 30.0,
+    plain_ms: Annotated[float, typer.Option(help="Of a step without drafts.")] = 25.0,
+    round_trip_ms: Annotated[float, typer.Option(help="Between verifier and drafter.")] = 1.0,
+    batch: Annotated[int, typer.Option(help="Sequences of a verifier's step.")] = 32,
+    draft_batch: Annotated[int, typer.Option(help="Sequences that a drafter drafts for at once.")] = 16,
+    verifier_price: Annotated[float, typer.Option(help="Dollars per GPU and hour.")] = 4.0,
+    drafter_price: Annotated[float, typer.Option(help="Dollars per GPU and hour.")] = 0.8,
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw cost and speed to this file, .svg or .png.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """What drafters on cheap GPUs cost and save, from prices and measured times; defaults are examples."""
+    from cluster.bench.economy import Economy
+    from cluster.bench.economy_report import report
+
+    try:
+        given = Economy(
+            block,
+            acceptance,
+            draft_ms,
+            own_draft_ms,
+            verify_ms,
+            plain_ms,
+            round_trip_ms,
+            batch,
+            draft_batch,
+            verifier_price,
+            drafter_price,
+        )
+    except ValueError as error:
+        _fail("INVALID_ARGUMENT", f"{error}.", as_json, 2)
+    try:
+        report(given, picture, as_json)
+    except (OSError, ValueError) as error:
+        _fail("BAD_PICTURE", str(error), as_json, 2)
+
+
+@app.command()
 def lab(
     picture: Annotated[Path | None, typer.Option(help="Draw the table to this file, .svg or .png.")] = None,
     as_json: Json = False,

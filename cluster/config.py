@@ -170,9 +170,9 @@ class Verifier(_Section):
 
 
 class Drafter(_Section):
-    """mode: remote drafts in the drafter deployment, local inside the verifiers (n-gram only), off not at
-    all; model: of a causal_lm, unset drafts with the target itself; ports: first and last of a range to
-    listen on, unset takes any free port.
+    """mode: remote drafts in the drafter deployment, local inside the verifiers (n-gram only), both where a
+    request does better, off not at all; model: of a causal_lm, unset drafts with the target itself; ports:
+    first and last of a range to listen on, unset takes any free port.
     """
 
     mode: DraftingMode = DraftingMode.REMOTE
@@ -296,7 +296,7 @@ class ClusterConfig(_Section):
 
     @property
     def drafts_remotely(self) -> bool:
-        return self.drafter.mode is DraftingMode.REMOTE
+        return self.drafter.mode in (DraftingMode.REMOTE, DraftingMode.BOTH)
 
     @property
     def exposes_drafts(self) -> bool:

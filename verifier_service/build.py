@@ -22,6 +22,7 @@ from cluster.scheduling import VerifyCost, planner_of
 from cluster.speculation.provenance import Numerics
 from cluster.telemetry.labels import Domains
 from verifier_service.audit.auditor import Auditor
+from verifier_service.drafting.pools import Pools
 from verifier_service.drafting.port import DraftingPort
 from verifier_service.engine import Engine
 from verifier_service.invariance import rows_are_invariant
@@ -77,7 +78,7 @@ def _shown(cost: VerifyCost) -> str:
 def build_engine(
     loaded: LoadedTarget,
     spec: VerifierSpec,
-    drafting: DraftingPort | None,
+    drafting: DraftingPort | Pools | None,
     tracer: Tracer,
     replica: str = "in-process",
     meter: Meter | None = None,
@@ -94,6 +95,8 @@ def build_engine(
         draft_patience=spec.draft_patience_s,
         gather=spec.gather_s,
         proposal_entries=spec.proposal_entries,
+        block_length=spec.block_length,
+        draft_ahead=spec.draft_ahead,
     )
     engine = Engine(
         target=loaded.model,

@@ -21,6 +21,7 @@ from cluster.telemetry.setup import setup, shutdown
 from verifier_service.build import LoadedTarget, build_engine, load_target
 from verifier_service.drafting.local import LocalDrafting
 from verifier_service.drafting.metering import register_drafting
+from verifier_service.drafting.pools import Pools
 from verifier_service.drafting.port import DraftingPort
 from verifier_service.drafting.remote import HelloInfo, RemoteDrafting
 from verifier_service.drafting.resolver import ServeResolver
@@ -54,13 +55,13 @@ class VerifierDeployment:
 
     def _drafting(
         self, spec: VerifierSpec, loaded: LoadedTarget, drafters: str | None
-    ) -> DraftingPort | None:
+    ) -> DraftingPort | Pools | None:
         match spec.drafting:
             case DraftingMode.OFF:
                 return None
             case DraftingMode.LOCAL:
                 return LocalDrafting(NgramDrafter())
-            case DraftingMode.REMOTE:
+            case DraftingMode.REMOTE | DraftingMode.BOTH:
                 hello = HelloInfo(
                     tokenizer_hash=loaded.tokenizer_hash,
                     vocab_size=len(loaded.tokenizer),
@@ -73,7 +74,9 @@ class VerifierDeployment:
                 remote = RemoteDrafting(ServeResolver(handle.info), hello, self._loop, spec.channel)
                 register_drafting(self._metrics.meter, remote)
                 self._remote = remote
-                return remote
+                if spec.drafting is DraftingMode.REMOTE:
+                    return remote
+                return Pools({"drafters": remote, "ngram": LocalDrafting(NgramDrafter())})
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[GenerationEvent]:
         """The events of one request, the last one Finished, Refused or Failed. Leaving early frees it."""
@@ -105,6 +108,7 @@ class VerifierDeployment:
             "context": self._context,
             "drafting": self._remote.state if self._remote is not None else "in-process or off",
             "ahead": dict(self._remote.ahead) if self._remote is not None else {},
+            "costs": self._engine.measurements.summary(),
             "active": load.active,
             "queued": load.queued,
             "kv_tokens": load.kv_tokens,

@@ -35,6 +35,7 @@ from cluster.telemetry.sequence import SequenceTrace, step_span
 from verifier_service.audit.auditor import Auditor
 from verifier_service.audit.replay import Replay
 from verifier_service.composing import compose
+from verifier_service.drafting.pools import Pools
 from verifier_service.drafting.port import DraftingPort, DraftReply
 from verifier_service.limits import Limits, Load
 from verifier_service.logprobs import logprobs_of
@@ -55,7 +56,7 @@ _SHUTTING_DOWN = "the verifier is shutting down"
 
 class Engine:
     """Owns every sequence. `submit`, `cancel`, `deliver` may be called from any thread; `step` and
-    `run` belong to one.
+    `run` belong to one. measurements: what planners are shown; to be read, in that thread.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Engine:
         stop_ids: frozenset[int],
         numerics: Numerics,
         planner: Planner,
-        drafting: DraftingPort | None,
+        drafting: DraftingPort | Pools | None,
         limits: Limits,
         tracer: Tracer,
         replica: str = "in-process",
@@ -78,8 +79,8 @@ class Engine:
         self._stop_ids = stop_ids
         self._numerics = numerics
         self._planner = planner
-        self._measurements = Measurements(profile)
-        self._rounds = Rounds(planner, drafting, target.vocab_size, limits, self._measurements, meters)
+        self.measurements = Measurements(profile)
+        self._rounds = Rounds(planner, drafting, target.vocab_size, limits, self.measurements, meters)
         self._limits = limits
         self._tracer = tracer
         self._detail = Detail.from_environment()
@@ -175,7 +176,7 @@ class Engine:
         """One round of whatever is ready; waits for the next event if nothing is."""
         self._take_in()
         self._gather()
-        batch = compose(self._active.values(), self._planner, self._limits.step_rows, self._measurements)
+        batch = compose(self._active.values(), self._planner, self._limits.step_rows, self.measurements)
         if batch:
             try:
                 self._forward(batch)
@@ -325,7 +326,7 @@ class Engine:
             keys = sum(rows.start * len(rows.tokens) for _, rows in batch)
             tokens = sum(len(sequence.tokens) - rows.start - 1 for sequence, rows in batch)
             seconds = time.monotonic() - began
-            self._measurements.stepped(decoding, total, keys, tokens, seconds)
+            self.measurements.stepped(decoding, total, keys, tokens, seconds)
 
     def _decide(self, deciding: list[tuple[Sequence, Tensor]]) -> None:
         """Ends the rounds of sequences; logits: of a sequence's last token and its drafts, [N+1, V].

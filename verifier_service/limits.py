@@ -10,7 +10,8 @@ class Limits:
     """max_active: sequences in the batch; max_queued: sequences waiting; kv_tokens: tokens of cache;
     step_rows: rows of one forward; draft_deadline, draft_patience, gather: seconds to wait for a block
     where its loss cannot matter, for a block where it can, and for the blocks of others once one
-    sequence is ready; proposal_entries: entries of each proposal that drafters are asked for.
+    sequence is ready; proposal_entries: entries of each proposal that drafters are asked for;
+    block_length, draft_ahead: of the planner, by which drafter pools are compared.
     """
 
     max_active: int = 16
@@ -21,6 +22,8 @@ class Limits:
     draft_patience: float = 30.0
     gather: float = 0.005
     proposal_entries: int = 16
+    block_length: int = 8
+    draft_ahead: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,15 @@ class Measurements:
         self.tokens_per_sequence = 1.0
         self._past: deque[Budget] = deque(maxlen=_DELAY + 1)
 
+    def summary(self) -> dict[str, dict[str, float]]:
+        """Milliseconds of a verify step by rows, and of the wait for a block by drafter pool."""
+        cost = self.verify
+        steps = dict(zip(cost.rows, cost.seconds, strict=True)) if cost is not None else {}
+        return {
+            "step_ms": {str(rows): 1e3 * seconds for rows, seconds in steps.items()},
+            "wait_ms": {name: 1e3 * wait.base for name, wait in list(self._waits.items())},
+        }
+
     def draft(self, drafter: str) -> DraftCost:
         """What a block of this drafter is waited for."""
         wait = self._waits.get(drafter)

@@ -6,20 +6,21 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 
-from cluster.scheduling import History, Planner
+from cluster.scheduling import History, Planner, choose
 from cluster.speculation.catalogue import LAWS
 from cluster.speculation.law import NONE
 from cluster.speculation.messages import BlockPlan, SessionSpec
 from cluster.speculation.noise import Purpose, derive_key
 from verifier_service.drafting.checking import fault_of
+from verifier_service.drafting.pools import Pools
 from verifier_service.drafting.port import DraftingPort, DraftReply, DraftTicket, Fallback
 from verifier_service.limits import Limits
 from verifier_service.measurements import Measurements
 from verifier_service.metering import Meters
 from verifier_service.sequence import Phase, Sequence
 
-# There is one.
-_DRAFTER = "drafter"
+# The name of a port that is the only one.
+_ONLY = "drafters"
 
 
 class Rounds:
@@ -28,14 +29,16 @@ class Rounds:
     def __init__(
         self,
         planner: Planner,
-        drafting: DraftingPort | None,
+        drafting: DraftingPort | Pools | None,
         vocab_size: int,
         limits: Limits,
         measurements: Measurements,
         meters: Meters | None = None,
     ) -> None:
         self._planner = planner
-        self._drafting = drafting
+        if drafting is not None and not isinstance(drafting, Pools):
+            drafting = Pools({_ONLY: drafting})
+        self._pools = drafting
         self._measurements = measurements
         self._vocab_size = vocab_size
         self._limits = limits
@@ -47,12 +50,12 @@ class Rounds:
 
     def open(self, sequence: Sequence) -> None:
         """Announces a sequence to the drafters, if its law takes drafts."""
-        drafting = self._drafting_of(sequence)
-        if drafting is None:
+        pools = self._pools_of(sequence)
+        if pools is None:
             return
         request = sequence.request
         asks = LAWS[request.law.name].sends_rows
-        drafting.open(
+        pools.open(
             SessionSpec(
                 sequence=sequence.number,
                 prompt_ids=tuple(sequence.tokens),
@@ -68,17 +71,21 @@ class Rounds:
 
         decoding: sequences that are past their prompts, this one included.
         """
-        drafting = self._drafting_of(sequence)
+        pools = self._pools_of(sequence)
         waits = LAWS[sequence.request.law.name].sends_rows
         plan = BlockPlan(0)
-        if drafting is not None:
-            plan = self._planner.plan(self._history(sequence, decoding - 1))
+        if pools is not None:
+            histories = {name: self._history(sequence, decoding - 1, name) for name in pools.names}
+            sequence.pool = choose(
+                histories, self._limits.block_length, sequence.pool, self._limits.draft_ahead
+            )
+            plan = self._planner.plan(histories[sequence.pool])
         length = plan.length
         if waits:
             length = min(length, self._always_admitted)
             sequence.budget = self._measurements.own_budget(length, len(sequence.tokens))
         sequence.begin(length, ruled=plan.stop_below > 0.0)
-        if drafting is None or length == 0:
+        if pools is None or length == 0:
             sequence.phase = Phase.READY
             return
         if self._meters is not None:
@@ -92,7 +99,8 @@ class Rounds:
         sequence.asked = time.monotonic()
         sequence.deadline = sequence.asked + patience
         sequence.phase = Phase.DRAFTING
-        drafting.request(
+        pools.request(
+            sequence.pool,
             DraftTicket(
                 sequence=sequence.number,
                 plan_id=sequence.plan_id,
@@ -104,7 +112,7 @@ class Rounds:
                 stop_below=plan.stop_below,
                 # Where drafts are drawn by noise of their round, there are none before it.
                 ahead=0 if waits else plan.ahead,
-            )
+            ),
         )
 
     def receive(self, sequence: Sequence | None, reply: DraftReply) -> None:
@@ -120,9 +128,10 @@ class Rounds:
                 reply = replace(
                     reply, block=None, fallback=Fallback.INVALID_BLOCK, detail=fault, certain=certain
                 )
-        if reply.block is not None and not reply.ahead:
+        late = reply.fallback is Fallback.DEADLINE
+        if late or (reply.block is not None and not reply.ahead):
             seconds = time.monotonic() - sequence.asked
-            self._measurements.waited(_DRAFTER, sequence.planned, seconds, reply.draft_seconds)
+            self._measurements.waited(sequence.pool, sequence.planned, seconds, reply.draft_seconds)
         sequence.receive(reply)
         if self._meters is not None:
             request, waited = sequence.request, time.monotonic() - sequence.began
@@ -139,31 +148,32 @@ class Rounds:
 
     def close(self, sequence: Sequence, reason: str) -> None:
         """The sequence is over."""
-        drafting = self._drafting_of(sequence)
-        if drafting is not None:
-            drafting.close(sequence.number, reason)
+        pools = self._pools_of(sequence)
+        if pools is not None:
+            pools.close(sequence.number, reason)
 
     def ended(self, sequence: Sequence) -> None:
         """A round was decided: what may be learned of it."""
         if sequence.planned:
-            self._measurements.decided(sequence.request.domain, _DRAFTER, sequence.rounds[-1])
+            last = sequence.past_with(sequence.pool).rounds[-1]
+            self._measurements.decided(sequence.request.domain, sequence.pool, last)
 
-    def _history(self, sequence: Sequence, others: int) -> History:
-        measured, request = self._measurements, sequence.request
+    def _history(self, sequence: Sequence, others: int, pool: str) -> History:
+        measured, request, past = self._measurements, sequence.request, sequence.past_with(pool)
         return History(
             committed=len(sequence.tokens),
             remaining=request.max_tokens - sequence.emitted,
-            rounds=tuple(sequence.rounds),
-            idle=sequence.idle,
+            rounds=tuple(past.rounds),
+            idle=past.idle,
             domain=request.domain,
-            drafter=_DRAFTER,
-            experience=measured.experience(request.domain, _DRAFTER),
+            drafter=pool,
+            experience=measured.experience(request.domain, pool),
             others=others,
             other_rows=others * measured.rows_per_sequence,
             other_tokens=others * measured.tokens_per_sequence,
             verify=measured.verify,
-            draft=measured.draft(_DRAFTER),
+            draft=measured.draft(pool),
         )
 
-    def _drafting_of(self, sequence: Sequence) -> DraftingPort | None:
-        return self._drafting if sequence.request.law != NONE else None
+    def _pools_of(self, sequence: Sequence) -> Pools | None:
+        return self._pools if sequence.request.law != NONE else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from cluster.scheduling import Budget, Round
@@ -44,6 +45,16 @@ class Phase(Enum):
     READY = auto()
 
 
+@dataclass(slots=True)
+class Past:
+    """What a sequence had of one drafter pool. rounds: the last that asked it; idle: rounds since; told: how
+    many tokens it was told, prompt included."""
+
+    told: int
+    rounds: deque[Round] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    idle: int = 0
+
+
 class Sequence:
     """Owned by the engine's thread. `tokens` are prompt and output; the cache holds all but the last.
 
@@ -80,16 +91,15 @@ class Sequence:
         self.cache: SequenceCache | None = None
         self.numerics = numerics
         self.tally = Tally(request.law, numerics.row_invariant)
-        self.told = self.given
         self.plan_id = 0
         self.planned = 0
         # When the round began, and until when its block is waited for.
         self.began = 0.0
         self.deadline = 0.0
         self.block = DraftBlock()
-        # Whether a rule of the round's plan may end its block; whether the block was lost; whether it was
+        # Whether a rule of the round's plan may end its block; whether it was
         # lost or cut short in a way that may depend on what was drawn.
-        self.ruled, self.lost, self.doubtful = False, False, False
+        self.ruled, self.doubtful = False, False
         # The model that made the round's block.
         self.drafter = ""
         # What its evidence is kept under, known when it is admitted.
@@ -98,9 +108,9 @@ class Sequence:
         self.replay: Replay | None = None
         # A token that ended the answer and is not part of it.
         self.end: int | None = None
-        # What planners may know of the rounds that are over; plain rounds since a block was last asked for.
-        self.rounds: deque[Round] = deque(maxlen=_REMEMBERED)
-        self.idle = 0
+        # By drafter pool, what planners may know of it; where the present or last block was asked for.
+        self.past: dict[str, Past] = {}
+        self.pool = ""
         # When the round's block was asked for, and whether all of it was admitted.
         self.asked = 0.0
         self.whole = True
@@ -112,17 +122,21 @@ class Sequence:
         """Tokens of the output, resumed ones included."""
         return len(self.tokens) - self.prompt
 
+    def past_with(self, pool: str) -> Past:
+        """What it had of a drafter pool, which was told what it begins with at first."""
+        return self.past.setdefault(pool, Past(self.given))
+
     def untold(self) -> tuple[int, ...]:
-        """Tokens committed since a drafter was last told."""
-        tokens = tuple(self.tokens[self.told :])
-        self.told = len(self.tokens)
+        """Tokens committed since its pool was last told."""
+        past = self.past_with(self.pool)
+        tokens, past.told = tuple(self.tokens[past.told :]), len(self.tokens)
         return tokens
 
     def begin(self, planned: int, ruled: bool = False) -> None:
         """A round that asks for `planned` drafts; ruled: a rule of the plan may end the block before."""
         self.began = time.monotonic()
         self.block, self.doubtful, self.planned, self.drafter = DraftBlock(), False, planned, ""
-        self.whole, self.ruled, self.lost = True, ruled, False
+        self.whole, self.ruled = True, ruled
         self.trace.round_began(self.tally.rounds, len(self.tokens), planned)
 
     def admit(self, drafts: int) -> None:
@@ -135,7 +149,6 @@ class Sequence:
         if reply.block is not None:
             self.block = reply.block
             self.drafter = reply.drafter.model if reply.drafter is not None else ""
-        self.lost = reply.fallback is not None
         self.doubtful = reply.depends_on_draws(self.planned, self.ruled)
         self.tally.replied(reply)
         self.phase = Phase.READY
@@ -152,11 +165,11 @@ class Sequence:
         tally.decided(self.block, verdict, self.doubtful)
         if self.planned:
             drafted = len(self.block.tokens)
-            whole = self.whole and not self.lost
-            self.rounds.append(Round(self.planned, drafted, verdict.accepted, whole, self.block.max_q))
-            self.idle = 0
-        elif self.phase is not Phase.PREFILL:
-            self.idle += 1
+            round_over = Round(self.planned, drafted, verdict.accepted, self.whole, self.block.max_q)
+            self.past_with(self.pool).rounds.append(round_over)
+        if self.phase is not Phase.PREFILL:
+            for name, past in self.past.items():
+                past.idle = 0 if self.planned and name == self.pool else past.idle + 1
         for index, token in enumerate(verdict.tokens):
             tally.distortion.extend(verdict.distortion[index : index + 1])
             tally.doubts.extend(doubts[index : index + 1])

@@ -10,10 +10,12 @@ from cluster.scheduling import PlannerName
 
 
 class DraftingMode(StrEnum):
-    """Where blocks come from: drafter replicas, an n-gram drafter in this process, or nowhere."""
+    """Where blocks come from: drafter replicas, an n-gram drafter in this process, whichever of both
+    promises a request more, or nowhere."""
 
     REMOTE = "remote"
     LOCAL = "local"
+    BOTH = "both"
     OFF = "off"
 
 

@@ -2,6 +2,7 @@
 
 from cluster.scheduling.budgeted import BudgetedPlanner
 from cluster.scheduling.calibration import Calibration
+from cluster.scheduling.choice import choose
 from cluster.scheduling.cost import DraftCost, VerifyCost
 from cluster.scheduling.fixed import FixedPlanner
 from cluster.scheduling.goodput import GoodputPlanner
@@ -23,5 +24,6 @@ __all__ = [
     "PlannerName",
     "Round",
     "VerifyCost",
+    "choose",
     "planner_of",
 ]

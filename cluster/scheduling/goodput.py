@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cluster.scheduling.acceptance import Outlook, outlook
+from cluster.scheduling.acceptance import outlook
 from cluster.scheduling.allocation import by_survival
 from cluster.scheduling.hiding import ahead
 from cluster.scheduling.history import History
 from cluster.scheduling.planner import Budget, Frontier
+from cluster.scheduling.rates import rates
 from cluster.speculation.messages import BlockPlan
 
 # A request that decodes plainly drafts again only if that promises this much more, and tries whether it
@@ -38,9 +39,9 @@ class GoodputPlanner:
         if history.verify is None:
             return BlockPlan(most, self.stop_below)
         expected = outlook(history, most)
-        rates = self._rates(history, expected)
-        best = max(range(min(self.least, most), most + 1), key=rates.__getitem__)
-        if history.idle and rates[best] < _RETURN * rates[0]:
+        promised = rates(history, expected, self.hides)
+        best = max(range(min(self.least, most), most + 1), key=promised.__getitem__)
+        if history.idle and promised[best] < _RETURN * promised[0]:
             trial = _TRIAL if history.idle >= _TRIAL_AFTER else 0
             best = min(max(trial, self.least), most)
         granted = ahead(history, best, expected.guessed[best]) if self.hides else 0
@@ -59,17 +60,3 @@ class GoodputPlanner:
             return True
 
         return by_survival(frontiers, budget, goes_on)
-
-    def _rates(self, history: History, expected: Outlook) -> list[float]:
-        """Tokens a second by block length: the request's own, which waits for its block, and those of others
-        in the same steps, which its rows delay."""
-        assert history.verify is not None
-        rates = []
-        for k, tokens in enumerate(expected.tokens):
-            rows = history.other_rows + 1.0 + expected.rows[k]
-            step = history.verify.of(rows, rows * history.committed)
-            # A block that is there before it is asked for is not waited for.
-            waits = 1.0 - expected.guessed[k] if self.hides else 1.0
-            own = tokens / (waits * history.draft.of(k) + step)
-            rates.append(own + history.other_tokens / step)
-        return rates

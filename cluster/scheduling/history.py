@@ -14,7 +14,8 @@ from cluster.scheduling.cost import DraftCost, VerifyCost
 @dataclass(frozen=True, slots=True)
 class Round:
     """A round that is over. planned: drafts that were asked for, 0 for a plain round; drafted: those that
-    were verified; accepted: of these; whole: whether nothing but the drafter limited `drafted`; max_q: of
+    were verified; accepted: of these; whole: whether nothing but the drafter limited `drafted`,
+    which is 0 for a block that was lost; max_q: of
     the verified positions, each known before its token was drawn."""
 
     planned: int

@@ -11,25 +11,15 @@ from collections.abc import Callable
 from cluster.channel.spec import LOOPBACK, Channel
 from cluster.speculation.messages import DraftBlock, SessionSpec
 from truedraft.v1 import drafting_pb2
-from verifier_service.drafting.connection import (
-    Connection,
-    ConnectionLostError,
-    HelloInfo,
-    RefusedError,
-    connect,
-)
+from verifier_service.drafting.connection import Connection, ConnectionLostError, HelloInfo
 from verifier_service.drafting.port import Deliver, DraftReply, DraftTicket, Fallback
 from verifier_service.drafting.resolver import Resolver
 from verifier_service.drafting.sequences import AheadBlock, OutOfOrderError, Sequence, checked, mismatch
+from verifier_service.drafting.upkeep import Upkeep
 
 __all__ = ["HelloInfo", "RemoteDrafting"]
 
 _log = logging.getLogger(__name__)
-
-_FIRST_WAIT_S = 0.1
-_LONGEST_WAIT_S = 1.0
-# A refusal is a matter of configuration; only another replica, or a new start, changes it.
-_REFUSED_WAIT_S = 10.0
 
 # Faults that opening the sequence again can cure, and faults that no repetition can.
 _REOPEN = (drafting_pb2.FAULT_CODE_UNKNOWN_SEQUENCE, drafting_pb2.FAULT_CODE_PREFIX_MISMATCH)
@@ -42,9 +32,8 @@ class RemoteDrafting:
     loop: where everything but the port's methods runs, and where replies are delivered from; it
     must run while the engine does; channel: the certificates. Connecting begins with `connect` and
     ends with `aclose`.
-    state: "connecting", "connected", "closed" or "refused: …"; dropped: responses that answered
-    nothing that was asked, by what was wrong with them; ahead: tokens that were drafted ahead and "used",
-    or "wasted"; traffic: bytes of messages, "sent" and "received".
+    dropped: responses that answered nothing that was asked, by what was wrong with them; ahead: tokens
+    that were drafted ahead and "used", or "wasted"; traffic: bytes of messages, "sent" and "received".
     """
 
     def __init__(
@@ -54,19 +43,23 @@ class RemoteDrafting:
         loop: asyncio.AbstractEventLoop,
         channel: Channel = LOOPBACK,
     ) -> None:
-        self._resolver = resolver
-        self._channel = channel
-        self._hello = hello
+        self._vocab_size = hello.vocab_size
         self._loop = loop
+        self.traffic: Counter[str] = Counter()
+        self._upkeep = Upkeep(resolver, hello, channel, self.traffic, self._receive, self._lost)
         self._deliver: Deliver | None = None
         self._sequences: dict[int, Sequence] = {}
-        self._connection: Connection | None = None
-        self._connections = 0
         self._maintenance: asyncio.Task[None] | None = None
-        self.state = "connecting"
+        self._closed = False
+        # Plans: the newest, and the newest when a failure was last counted.
+        self._newest = self._counted = 0
         self.dropped: Counter[str] = Counter()
         self.ahead: Counter[str] = Counter()
-        self.traffic: Counter[str] = Counter()
+
+    @property
+    def state(self) -> str:
+        """Of the stream; see Upkeep."""
+        return self._upkeep.state
 
     # The port: any thread.
 
@@ -88,11 +81,11 @@ class RemoteDrafting:
 
     async def aclose(self) -> None:
         """Ends the stream; on the loop. Tickets from then on are answered with NO_DRAFTER."""
-        self.state = "closed"
+        self._closed = True
         if self._maintenance is not None:
             self._maintenance.cancel()
             await asyncio.gather(self._maintenance, return_exceptions=True)
-        await self._resolver.aclose()
+        await self._upkeep.close()
 
     def _call(self, function: Callable[..., None], *arguments: object) -> bool:
         try:
@@ -104,8 +97,8 @@ class RemoteDrafting:
     # From here on: on the loop.
 
     def _start(self) -> None:
-        if self._maintenance is None and self.state != "closed":
-            self._maintenance = self._loop.create_task(self._maintain())
+        if self._maintenance is None and not self._closed:
+            self._maintenance = self._loop.create_task(self._upkeep.run())
 
     def _open(self, spec: SessionSpec) -> None:
         held = self._sequences.get(spec.sequence)
@@ -114,8 +107,8 @@ class RemoteDrafting:
             # Blocks still under way for the last use of the number must not fit.
             sequence.epoch = held.epoch
         self._sequences[spec.sequence] = sequence
-        if self._connection is not None:
-            self._send_open(self._connection, sequence)
+        if self._upkeep.connection is not None:
+            self._send_open(self._upkeep.connection, sequence)
 
     def _request(self, ticket: DraftTicket) -> None:
         sequence = self._sequences.get(ticket.sequence)
@@ -127,13 +120,16 @@ class RemoteDrafting:
         except OutOfOrderError as error:
             self._reply(ticket, Fallback.DRAFTER_FAULT, str(error))
             return
-        if self._connection is None:
+        if self._upkeep.connection is None:
             # The fallback says all there is to say, unless a drafter was found and refused.
             self._reply(ticket, Fallback.NO_DRAFTER, self.state if self.state.startswith("refused") else "")
             return
-        sequence.ticket = ticket
+        if sequence.ticket is not None:
+            # The engine went on without the block.
+            self._failed(sequence.ticket)
+        sequence.ticket, self._newest = ticket, ticket.plan_id
         held = self._ahead_of(sequence, ticket)
-        self._send_plan(self._connection, sequence, ticket, held is not None)
+        self._send_plan(self._upkeep.connection, sequence, ticket, held is not None)
         if held is not None and sequence.ticket is ticket:
             self._use_ahead(sequence, ticket, held)
 
@@ -155,7 +151,7 @@ class RemoteDrafting:
         sequence = self._sequences.pop(number, None)
         if sequence is not None and sequence.ahead is not None:
             self.ahead["wasted"] += len(sequence.ahead.content.tokens)
-        connection = self._connection
+        connection = self._upkeep.connection
         if sequence is None or connection is None or sequence.stream != connection.number:
             return
         message = drafting_pb2.Close(sequence=number, epoch=sequence.epoch, reason=reason)
@@ -188,7 +184,7 @@ class RemoteDrafting:
                 self.dropped["unknown"] += 1
 
     def _on_block(self, block: drafting_pb2.Block) -> None:
-        connection, sequence = self._connection, self._sequences.get(block.sequence)
+        connection, sequence = self._upkeep.connection, self._sequences.get(block.sequence)
         if connection is None or sequence is None:
             self.dropped["sequence"] += 1
             return
@@ -207,7 +203,7 @@ class RemoteDrafting:
             return
         assert ticket is not None  # or `mismatch` had said "plan"
         try:
-            content = checked(block, sequence.asked, self._hello.vocab_size)
+            content = checked(block, sequence.asked, self._vocab_size)
         except ValueError as error:
             self.dropped["invalid"] += 1
             self._answer(sequence, ticket, Fallback.INVALID_BLOCK, str(error))
@@ -220,7 +216,7 @@ class RemoteDrafting:
             self.dropped["ahead"] += 1
             return
         try:
-            content = checked(block, length, self._hello.vocab_size)
+            content = checked(block, length, self._vocab_size)
         except ValueError:
             # Nobody waits for it.
             self.dropped["invalid"] += 1
@@ -234,7 +230,7 @@ class RemoteDrafting:
             self._use_ahead(sequence, ticket, pushed)
 
     def _on_fault(self, fault: drafting_pb2.Fault) -> None:
-        sequence, connection = self._sequences.get(fault.sequence), self._connection
+        sequence, connection = self._sequences.get(fault.sequence), self._upkeep.connection
         if sequence is None or connection is None or fault.epoch != sequence.epoch:
             self.dropped["fault"] += 1
             return
@@ -266,7 +262,11 @@ class RemoteDrafting:
         ahead: bool = False,
     ) -> None:
         sequence.ticket, sequence.answered = None, ticket.plan_id if ahead else 0
-        connection = self._connection
+        if block is not None:
+            self._upkeep.answered()
+        elif fallback not in (Fallback.NO_DRAFTER, Fallback.STREAM_RESET):
+            self._failed(ticket)
+        connection = self._upkeep.connection
         self._hand_over(
             DraftReply(
                 ticket.sequence,
@@ -282,6 +282,12 @@ class RemoteDrafting:
             )
         )
 
+    def _failed(self, ticket: DraftTicket) -> None:
+        """Counts a failure. Tickets that were under way together fail together, and count as one."""
+        if ticket.plan_id > self._counted:
+            self._counted = self._newest
+            self._upkeep.failed()
+
     def _reply(self, ticket: DraftTicket, fallback: Fallback, detail: str) -> None:
         self._hand_over(self._without_block(ticket, fallback, detail))
 
@@ -296,57 +302,9 @@ class RemoteDrafting:
         except Exception:
             _log.exception("a draft reply could not be delivered")
 
-    # The stream.
-
-    async def _maintain(self) -> None:
-        wait, avoid = _FIRST_WAIT_S, ""
-        while True:
-            before, longest = self._connections, _LONGEST_WAIT_S
-            try:
-                found = await self._resolver.resolve(avoid)
-                if found is None:
-                    self.state = "connecting"
-                else:
-                    avoid = found.replica
-                    await self._converse(found.address)
-            except RefusedError as refusal:
-                longest = _REFUSED_WAIT_S
-                state = f"refused: {refusal}"
-                if state != self.state:
-                    _log.error("the drafter %s refused this verifier: %s", avoid, refusal)
-                self.state = state
-            except ConnectionLostError as loss:
-                self.state = "connecting"
-                level = logging.WARNING if self._connections != before else logging.DEBUG
-                _log.log(level, "no stream to the drafter %s: %s", avoid, loss)
-            except Exception:
-                self.state = "connecting"
-                _log.exception("the stream to the drafter %s failed", avoid)
-            if self._connections != before:
-                wait = _FIRST_WAIT_S
-            await asyncio.sleep(min(wait, longest))
-            wait = min(2 * wait, longest)
-
-    async def _converse(self, address: str) -> None:
-        number = self._connections + 1
-        async with connect(address, self._hello, number, self._channel, self.traffic) as connection:
-            self._connections = connection.number
-            self._connection, self.state = connection, "connected"
-            _log.info("drafting by %s", connection.drafter)
-            fallback, detail = Fallback.STREAM_RESET, "the stream to the drafter broke"
-            try:
-                await connection.run(self._receive)
-            except Exception as error:
-                if not (isinstance(error, ConnectionLostError) and error.broke):
-                    fallback, detail = Fallback.DRAFTER_FAULT, f"the stream to the drafter failed: {error}"
-                raise
-            finally:
-                self._lost(fallback, detail)
-
     def _lost(self, fallback: Fallback, detail: str) -> None:
         for sequence in self._sequences.values():
             if sequence.ticket is not None:
                 self._answer(sequence, sequence.ticket, fallback, detail)
             # The next drafter continues what is committed, and knows nothing of a guess.
             sequence.ahead = None
-        self._connection = None

@@ -55,7 +55,7 @@ app.kubernetes.io/component: {{ .role }}
 {{/* "true" if drafts leave the verifiers' pods. */}}
 {{- define "truedraft.remote" -}}
 {{- $mode := dig "drafter" "mode" "remote" .Values.config -}}
-{{- if eq (toString $mode) "remote" -}}true{{- end -}}
+{{- if has (toString $mode) (list "remote" "both") -}}true{{- end -}}
 {{- end -}}
 
 {{/* "true" if the stream between verifiers and drafters has certificates. */}}

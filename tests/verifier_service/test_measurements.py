@@ -1,0 +1,79 @@
+"""What is measured while serving: costs that follow the machine, experience that fades."""
+
+import pytest
+
+from cluster.scheduling import Budget, Round, VerifyCost
+from verifier_service.measurements import Measurements
+from verifier_service.profiling import profile
+
+COST = VerifyCost((1, 4, 8), (0.1, 0.2, 0.3), 1e-6)
+
+
+def test_steps_correct_the_points_on_both_sides_and_no_others():
+    measured = Measurements(COST)
+    for _ in range(200):
+        measured.stepped(decoding=2, rows=6, keys=1000, tokens=3, seconds=0.5)
+    low, *rest = measured.verify.seconds
+    assert low == 0.1
+    assert measured.verify.of(6, 1000) == pytest.approx(0.5, rel=0.05)
+    assert all(value > old for value, old in zip(rest, COST.seconds[1:], strict=True))
+    assert measured.rows_per_sequence == pytest.approx(3.0, rel=0.01)
+    assert measured.tokens_per_sequence == pytest.approx(1.5, rel=0.01)
+
+
+def test_one_slow_step_moves_little():
+    measured = Measurements(COST)
+    measured.stepped(decoding=1, rows=1, keys=0, tokens=1, seconds=100.0)
+    assert measured.verify.of(1) <= 0.1 * 1.1 + 1e-12
+
+
+def test_beyond_the_last_point_it_alone_is_corrected():
+    measured = Measurements(COST)
+    measured.stepped(decoding=1, rows=50, keys=0, tokens=1, seconds=9.0)
+    assert measured.verify.seconds[:2] == COST.seconds[:2]
+    assert measured.verify.seconds[2] > 0.3
+
+
+def test_waits_are_means_with_the_drafters_own_time_apart():
+    measured = Measurements(COST)
+    for _ in range(100):
+        measured.waited("one", 4, 0.5, 0.2)
+    assert measured.draft("one").base == pytest.approx(0.3)
+    assert measured.draft("one").of(8) == pytest.approx(0.7)
+    assert measured.draft("other").of(8) == 0.0
+    assert measured.summary()["wait_ms"] == {"one": pytest.approx(300.0)}
+    assert measured.summary()["step_ms"]["4"] == 200.0
+
+
+def test_experience_is_by_domain_and_drafter_and_fades():
+    measured = Measurements(None)
+    for _ in range(500):
+        measured.decided("code", "one", Round(4, 4, 4, max_q=(0.9,) * 4))
+    for _ in range(200):
+        measured.decided("code", "one", Round(4, 4, 0, max_q=(0.9,) * 4))
+    known = measured.experience("code", "one")
+    assert known.tried <= 200
+    assert known.accepted / known.tried < 0.5
+    assert measured.experience("code", "other").tried == 0
+    assert measured.experience("prose", "one").tried == 0
+
+
+def test_admission_uses_figures_of_two_steps_ago():
+    measured, seen = Measurements(COST), []
+    for step in range(5):
+        measured.step_begins([(0.1 * step,)])
+        seen.append(measured.budget(rows=4, base_rows=1, keys=0.0))
+        measured.stepped(1, 1, 0, 1, 0.2)
+    assert seen[0] == seen[1] == Budget(4)
+    assert [each.survivals for each in seen[2:]] == [(0.0,), (0.1,), (0.2,)]
+    costs = [each.cost.of(1) for each in seen[2:]]
+    assert costs[0] == 0.1
+    assert costs == sorted(costs)
+
+
+def test_the_profile_of_a_real_target_rises_with_rows(loaded):
+    cost = profile(loaded.model, 16)
+    assert cost.rows == (1, 2, 4, 8, 16)
+    assert list(cost.seconds) == sorted(cost.seconds)
+    assert 0 < cost.of(1) < 1
+    assert cost.per_key >= 0

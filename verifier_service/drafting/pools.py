@@ -1,0 +1,35 @@
+"""Several places that blocks may come from, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cluster.speculation.messages import SessionSpec
+from verifier_service.drafting.port import Deliver, DraftingPort, DraftTicket
+
+
+class Pools:
+    """Ports by name; a ticket goes to one of them. Raises ValueError for none."""
+
+    def __init__(self, ports: Mapping[str, DraftingPort]) -> None:
+        if not ports:
+            raise ValueError("pools need at least one port")
+        self._ports = dict(ports)
+        self.names = tuple(ports)
+
+    def connect(self, deliver: Deliver) -> None:
+        for port in self._ports.values():
+            port.connect(deliver)
+
+    def open(self, spec: SessionSpec) -> None:
+        """Announces a sequence to all."""
+        for port in self._ports.values():
+            port.open(spec)
+
+    def request(self, pool: str, ticket: DraftTicket) -> None:
+        """Raises KeyError for an unknown pool."""
+        self._ports[pool].request(ticket)
+
+    def close(self, sequence: int, reason: str) -> None:
+        for port in self._ports.values():
+            port.close(sequence, reason)
