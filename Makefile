@@ -24,7 +24,7 @@ INSTALL := $(PIP) install --quiet --quiet --constraint constraints.txt
 PHOENIX := .venv-phoenix/bin/phoenix
 SAY := printf '==> %s\n'
 
-.PHONY: help setup demo trace-demo test lint bench equality distribution parameters audit chaos verify rehearsal protos chart clean
+.PHONY: help setup demo trace-demo test lint bench equality distribution parameters audit chaos fuzz verify rehearsal protos chart clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,7 +84,11 @@ audit: setup ## check at length what live audits find, and that they are silent 
 chaos: setup ## check for minutes that faults of drafters fail and change no answer
 	@$(BIN)/python -m cluster.bench.chaos $(ARGS)
 
-verify: equality distribution parameters audit chaos ## every long check that `make test` leaves out
+fuzz: setup ## ask 5,000 random messages over gRPC and HTTP's routes
+	@TRUEDRAFT_EXAMPLES=2500 $(BIN)/python -m pytest --timeout 3000 tests/verifier_service/test_fuzz.py $(ARGS)
+	@TRUEDRAFT_EXAMPLES=1000 $(BIN)/python -m pytest --timeout 3000 tests/gateway/http/test_fuzz.py $(ARGS)
+
+verify: equality distribution parameters audit chaos fuzz ## every long check that `make test` leaves out
 
 rehearsal: setup ## run the chart's pods as network namespaces of this machine, policies compared (needs root)
 	@$(BIN)/python -m tests.helm.rehearsal

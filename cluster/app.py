@@ -10,7 +10,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import grpc
 import ray
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from ray import serve
 from ray.serve.config import gRPCOptions
 from ray.serve.context import _get_global_client
@@ -18,7 +20,6 @@ from ray.serve.schema import LoggingConfig
 
 from cluster.applications import APPLICATION, DRAFTERS, drafting, serving
 from cluster.checkpoints import CheckpointError, resolve
-from cluster.client import Ask, Client, RequestFailedError
 from cluster.config import EXPOSED_DRAFTS, ClusterConfig, Placement
 from cluster.emulation import EmulatedCluster, emulated, sigterm_exits
 from cluster.gateway.ingress import SERVICER
@@ -166,15 +167,24 @@ def _wait_until_it_answers(config: ClusterConfig, address: str) -> None:
         if application is not None and application.status == "DEPLOY_FAILED":
             raise StartError(f"The cluster did not come up: {_reason(application)}")
         if application is not None and application.status == "RUNNING":
-            try:
-                with Client(address, timeout=left) as client:
-                    client.answer(Ask(prompt="ready?", max_tokens=1, temperature=0.0))
+            trouble = _unready(address, left)
+            if not trouble:
                 return
-            except RequestFailedError as error:
-                # Just after a start the proxy does not know the application's route yet.
-                trouble = str(error).rstrip(".")
         time.sleep(_POLL_S)
     raise StartError(f"The cluster did not answer within {config.start_timeout_s:g} s: {trouble}.")
+
+
+def _unready(address: str, timeout: float) -> str:
+    """Why no verified token can be generated yet; empty if one was."""
+    with grpc.insecure_channel(address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        try:
+            health = stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout)
+        except grpc.RpcError as error:
+            # Just after a start the proxy does not know the application's route yet.
+            return str(error.details()).rstrip(".")
+    serving = health.status == health_pb2.HealthCheckResponse.SERVING
+    return "" if serving else "the verifiers do not generate"
 
 
 def _wait_for_drafters(config: ClusterConfig) -> None:

@@ -46,7 +46,9 @@ def serving(config: ClusterConfig) -> serve.Application:
     gateway: Any = GatewayDeployment
     application: serve.Application = gateway.options(
         num_replicas=config.gateway.replicas,
-        max_ongoing_requests=config.gateway.max_ongoing_requests,
+        # More than the gateway takes, so that it refuses in its own words; beyond, Serve does.
+        max_ongoing_requests=2 * config.gateway.max_ongoing_requests + 16,
+        max_queued_requests=config.gateway.max_ongoing_requests,
         ray_actor_options=config.gateway_placement.actor_options(),
     ).bind(config.gateway_spec(), verifiers)
     return application

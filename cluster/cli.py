@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import signal
 import sys
 import threading
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TextIO
 
@@ -31,6 +31,25 @@ bench = typer.Typer(help="Measure, side by side with what you would use instead.
 app.add_typer(bench, name="bench")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
+
+
+# A verifier that is lost takes some seconds to be replaced.
+_RETRIES = 5
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"truedraft {version('truedraft')}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    asked: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Speculative serving that says what it served."""
 
 
 @app.command()
@@ -210,9 +229,14 @@ def generate(
         domain=domain,
     )
     answer = Answer()
+    from cluster.telemetry.client import client_span
+
     try:
-        with Client(endpoint) as client:
-            for response in client.stream(ask, _traceparent()):
+        with (
+            client_span() as traceparent,
+            Client(endpoint, retries=_RETRIES, api_key=os.environ.get("TRUEDRAFT_API_KEY", "")) as client,
+        ):
+            for response in client.stream(ask, traceparent):
                 take(answer, response)
                 if not as_json:
                     sys.stdout.write(response.delta.text)
@@ -474,11 +498,6 @@ def _law_params(given: Sequence[str]) -> dict[str, float]:
             raise ValueError(f"--law-param {name} is given twice.")
         params[name] = value
     return params
-
-
-def _traceparent() -> str:
-    """A trace of its own for the request, sampled, so that the service's spans can be found by its id."""
-    return f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-01"
 
 
 def _fail(code: str, sentence: str, as_json: bool, exit_code: int) -> NoReturn:

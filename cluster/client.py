@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,13 +14,22 @@ from google.protobuf.json_format import MessageToDict
 from truedraft.v1 import inference_pb2 as pb
 from truedraft.v1 import inference_pb2_grpc
 
+# Of the service's own refusals.
+_REASON_KEY = "truedraft-reason"
+_FIRST_PAUSE_S = 0.25
+_LONGEST_PAUSE_S = 4.0
+
 
 class RequestFailedError(Exception):
-    """The service did not answer: a gRPC status by name and one sentence."""
+    """The service did not answer: a gRPC status by name and one sentence.
 
-    def __init__(self, code: str, sentence: str) -> None:
+    answered: the service itself says so, and not the channel.
+    """
+
+    def __init__(self, code: str, sentence: str, answered: bool = False) -> None:
         super().__init__(sentence)
         self.code = code
+        self.answered = answered
 
 
 @dataclass(slots=True)
@@ -100,22 +110,65 @@ class Ask:
                 domain=self.domain,
             )
         except (ValueError, TypeError) as error:
-            raise RequestFailedError("INVALID_ARGUMENT", f"The request cannot be sent: {error}.") from None
+            sentence = f"The request cannot be sent: {self._culprit()}{error}."
+            raise RequestFailedError("INVALID_ARGUMENT", sentence) from None
+
+    def _culprit(self) -> str:
+        """The field that its place on the wire cannot hold: protobuf does not name it."""
+        for name in ("seed", "max_tokens", "min_tokens", "top_logprobs"):
+            if not _holds(pb.GenerateRequest(), name, getattr(self, name)):
+                return f"{name}: "
+        return "top_k: " if not _holds(pb.Sampling(), "top_k", self.top_k) else ""
 
 
 class Client:
     """Blocking calls on one channel. Use it as a context manager, or call `close`."""
 
-    def __init__(self, endpoint: str, timeout: float | None = None) -> None:
-        """endpoint: host:port of the gateway; timeout: seconds for a whole answer."""
+    def __init__(
+        self, endpoint: str, timeout: float | None = None, retries: int = 0, api_key: str = ""
+    ) -> None:
+        """endpoint: host:port of the gateway; timeout: seconds for a whole answer, retries included;
+        retries: how often an answer is taken up again where it broke off, without progress in between;
+        api_key: empty where none is asked for.
+        """
+        self._retries = retries
+        self._api_key = api_key
         self._endpoint = endpoint
         self._channel = grpc.insecure_channel(endpoint)
         self._stub = inference_pb2_grpc.InferenceServiceStub(self._channel)  # type: ignore[no-untyped-call]
         self._timeout = timeout
 
     def stream(self, ask: Ask, traceparent: str = "") -> Iterator[pb.GenerateResponse]:
-        """The service's messages as they come. Raises RequestFailedError; closing it cancels the request."""
-        call = self._stub.Generate(ask.to_proto(), metadata=_metadata(traceparent), timeout=self._timeout)
+        """The service's messages as they come. Raises RequestFailedError; closing it cancels the request.
+
+        A verifier or connection that is lost is not seen, if there are retries: the answer is resumed from
+        the tokens received, with the same seed. Its provenance is then that of the last part.
+        """
+        deadline = None if self._timeout is None else time.monotonic() + self._timeout
+        failures = 0
+        while True:
+            received: list[int] = []
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            try:
+                for response in self._once(ask, traceparent, left):
+                    if response.HasField("delta"):
+                        received.extend(response.delta.token_ids)
+                        ask = replace(ask, seed=response.delta.seed)
+                    yield response
+                return
+            except RequestFailedError as error:
+                failures = 1 if received else failures + 1
+                # Where no service was ever seen, none is waited for.
+                seen = error.answered or received or ask.resumed_output_ids
+                if error.code != "UNAVAILABLE" or failures > self._retries or not seen:
+                    raise
+            ask = replace(ask, resumed_output_ids=[*ask.resumed_output_ids, *received])
+            time.sleep(min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** (failures - 1)))
+
+    def _once(self, ask: Ask, traceparent: str, timeout: float | None) -> Iterator[pb.GenerateResponse]:
+        call = self._stub.Generate(
+            ask.to_proto(), metadata=_metadata(traceparent, self._api_key), timeout=timeout
+        )
         try:
             yield from call
         except grpc.RpcError as error:
@@ -135,7 +188,8 @@ class Client:
         # What the channel itself says is a page about sockets.
         if code is grpc.StatusCode.UNAVAILABLE and "failed to connect" in details.lower():
             details = f"No service answers at {self._endpoint}."
-        return RequestFailedError(code.name, details)
+        answered = any(entry.key == _REASON_KEY for entry in error.trailing_metadata() or ())
+        return RequestFailedError(code.name, details, answered)
 
     def close(self) -> None:
         self._channel.close()
@@ -202,5 +256,15 @@ def _finish(final: pb.Answer) -> str:
     return pb.FinishReason.Name(final.finish_reason).removeprefix("FINISH_REASON_").lower()
 
 
-def _metadata(traceparent: str) -> list[tuple[str, str]]:
-    return [("traceparent", traceparent)] if traceparent else []
+def _holds(message: pb.GenerateRequest | pb.Sampling, name: str, value: int | None) -> bool:
+    try:
+        if value is not None:
+            setattr(message, name, value)
+    except (ValueError, TypeError):
+        return False
+    return True
+
+
+def _metadata(traceparent: str, api_key: str) -> list[tuple[str, str]]:
+    given = {"traceparent": traceparent, "authorization": f"Bearer {api_key}" if api_key else ""}
+    return [(name, value) for name, value in given.items() if value]

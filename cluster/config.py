@@ -94,8 +94,9 @@ class Laws(_Section):
 class Gateway(_Section):
     """host: where HTTP is bound (Serve binds gRPC on every interface); ports: 0 picks a free one;
     max_tokens: the most a request may ask for, unset leaves it to the context; first_token_timeout_s: how
-    long a request may wait for a verifier before it is answered with UNAVAILABLE; trace_url: of a trace in
-    the tracing UI, such as http://localhost:16686/trace/{trace_id}, for the console's links.
+    long a request may wait for a verifier before it is answered with UNAVAILABLE; keys_file: of API keys
+    and tenants (cluster/gateway/tenants.py), unset lets everybody in; trace_url: of a trace in the tracing
+    UI, such as http://localhost:16686/trace/{trace_id}, for the console's links.
     """
 
     host: str = "127.0.0.1"
@@ -108,6 +109,7 @@ class Gateway(_Section):
     max_tokens: Count | None = None
     max_stop_strings: Count = 16
     first_token_timeout_s: float = Field(default=300.0, gt=0)
+    keys_file: Path | None = None
     trace_url: str = Field(default="", pattern=r"^(https?://.*\{trace_id\}.*)?$")
 
 
@@ -326,6 +328,8 @@ class ClusterConfig(_Section):
             # A request that the cache cannot hold would wait for ever.
             max_context=self.verifier.kv_tokens,
             first_token_timeout_s=self.gateway.first_token_timeout_s,
+            max_requests=self.gateway.max_ongoing_requests,
+            keys_file=str(self.gateway.keys_file.expanduser()) if self.gateway.keys_file else None,
             domains=self.domains,
             trace_url=self.gateway.trace_url,
         )
@@ -426,6 +430,8 @@ def _sentence(error: ValidationError) -> str:
     where = ".".join(str(part) for part in problem["loc"]) or "configuration"
     if problem["type"] == "extra_forbidden":
         return f"{where} is not a field of the configuration."
+    if problem["type"] == "tuple_type":
+        return f"{where}: should be a list, such as [{problem['input']}]."
     text = problem["msg"].removeprefix("Value error, ")
     given = "" if problem["type"] == "value_error" else f" (got {problem['input']!r})"
     return f"{where}: {text[:1].lower()}{text[1:]}{given}."

@@ -12,6 +12,7 @@ from google.protobuf.json_format import ParseDict, ParseError
 from opentelemetry.trace import NoOpTracer
 
 from cluster.gateway import wire
+from cluster.gateway.grammar import grammar_of
 from cluster.gateway.invalid import InvalidRequestError
 from cluster.gateway.parameters import controls_of, sampling_of, stop_ids_of
 from cluster.gateway.prompting import TokenizerPrompting
@@ -90,7 +91,7 @@ def decode_again(saved: Saved, loaded: LoadedTarget, spec: VerifierSpec) -> Repl
     prompting = TokenizerPrompting(loaded.tokenizer, loaded.model.vocab_size, loaded.model.context)
     try:
         prompt, sampling = prompt_ids_of(saved.request, prompting), sampling_of(saved.request)
-        controls = controls_of(saved.request, law, prompting)
+        controls, grammar = controls_of(saved.request, prompting), grammar_of(saved.request)
         stop_ids = stop_ids_of(saved.request, prompting.vocab_size)
     except InvalidRequestError as error:
         raise ReplayError(f"The answer's request cannot be asked again: {error}") from None
@@ -108,6 +109,7 @@ def decode_again(saved: Saved, loaded: LoadedTarget, spec: VerifierSpec) -> Repl
         stop_ids=stop_ids,
         ignore_eos=saved.request.ignore_eos,
         resumed_ids=resumed,
+        grammar=grammar,
     )
     engine = build_engine(_with_numerics(loaded, served), spec, None, NoOpTracer())
     results: list[Replayed] = []

@@ -37,6 +37,7 @@ from verifier_service.audit.replay import Replay
 from verifier_service.composing import compose
 from verifier_service.drafting.pools import Pools
 from verifier_service.drafting.port import DraftingPort, DraftReply
+from verifier_service.grammar import GrammarError, Grammars
 from verifier_service.limits import Limits, Load
 from verifier_service.logprobs import logprobs_of
 from verifier_service.measurements import Measurements
@@ -77,6 +78,7 @@ class Engine:
         self._target = target
         self._tokenizer = tokenizer
         self._stop_ids = stop_ids
+        self._grammars = Grammars(tokenizer, target.vocab_size, stop_ids)
         self._numerics = numerics
         self._planner = planner
         self.measurements = Measurements(profile)
@@ -105,16 +107,22 @@ class Engine:
 
     def submit(self, request: GenerationRequest, sink: Sink) -> None:
         """Takes a request; its events go to `sink`, called from the engine's thread, a refusal at once."""
+        fault = ""
         with self._lock:
             stopping = self._stopping
             full = len(self._submitted) + len(self._queued) >= self._limits.max_queued
             if not full and not stopping:
                 self._numbers += 1
-                sequence = self._sequence(self._numbers, request, sink)
-                sequence.trace.queued()
-                self._submitted.append(sequence)
-                self._lock.notify()
-        if stopping:
+                try:
+                    sequence = self._sequence(self._numbers, request, sink)
+                    sequence.trace.queued()
+                    self._submitted.append(sequence)
+                    self._lock.notify()
+                except GrammarError as error:
+                    fault = f"the grammar cannot be followed: {error}"
+        if fault:
+            sink(Failed(fault))
+        elif stopping:
             sink(Failed(_SHUTTING_DOWN))
         elif full:
             sink(Refused(f"the verifier's queue of {self._limits.max_queued} requests is full"))
@@ -123,7 +131,8 @@ class Engine:
         text = TextStream(self._tokenizer, request.stop, request.resumed_ids, request.controls.min_tokens)
         trace = SequenceTrace(self._tracer, request.traceparent, self._detail)
         ends = request.stop_ids if request.ignore_eos else request.stop_ids | self._stop_ids
-        return Sequence(number, request, sink, text, trace, self._numerics, ends)
+        constraint = self._grammars.constraint(request.grammar) if request.grammar else None
+        return Sequence(number, request, sink, text, trace, self._numerics, ends, constraint)
 
     def cancel(self, request_id: str) -> None:
         """Frees a request's sequence before the next step; no event follows, no error if it is over."""

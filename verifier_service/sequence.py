@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from cluster.scheduling import Budget, Round
-from cluster.speculation.controls import Controller
+from cluster.speculation.controls import Constraint, Controller
 from cluster.speculation.messages import DraftBlock, PrefixHash, Verdict
 from cluster.speculation.provenance import Numerics, Provenance
 from cluster.speculation.request import (
@@ -71,6 +71,7 @@ class Sequence:
         trace: SequenceTrace,
         numerics: Numerics,
         ends: frozenset[int],
+        constraint: Constraint | None = None,
     ) -> None:
         self.number = number
         self.request = request
@@ -83,7 +84,7 @@ class Sequence:
         self.given = len(self.tokens)
         self.prefix = PrefixHash(self.tokens)
         self.ends = ends
-        self.controller = Controller(request.controls, request.prompt_ids, ends)
+        self.controller = Controller(request.controls, request.prompt_ids, ends, constraint)
         for token in request.resumed_ids:
             self.controller.emit(token)
         # Of tokens whose text is still held back, too.

@@ -19,10 +19,12 @@ class Reason(StrEnum):
     MALFORMED_REQUEST = "malformed_request"
     CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
     MODEL_NOT_FOUND = "model_not_found"
+    UNAUTHENTICATED = "unauthenticated"
     LAW_NOT_ALLOWED = "law_not_allowed"
     PAYLOAD_TOO_LARGE = "payload_too_large"
     NOT_FOUND = "not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"
+    RATE_LIMITED = "rate_limited"
     OVERLOADED = "overloaded"
     VERIFIER_UNAVAILABLE = "verifier_unavailable"
     VERIFIER_LOST = "verifier_lost"
@@ -61,6 +63,9 @@ CAUSES: dict[Reason, Cause] = {
         _INVALID, 400, "invalid_request_error", "prompt and max_tokens do not fit the context"
     ),
     Reason.MODEL_NOT_FOUND: Cause(_INVALID, 400, "invalid_request_error", "a model that is not served here"),
+    Reason.UNAUTHENTICATED: Cause(
+        grpc.StatusCode.UNAUTHENTICATED, 401, "authentication_error", "no API key, or one that is not known"
+    ),
     Reason.LAW_NOT_ALLOWED: Cause(
         grpc.StatusCode.PERMISSION_DENIED,
         403,
@@ -73,6 +78,9 @@ CAUSES: dict[Reason, Cause] = {
     Reason.NOT_FOUND: Cause(grpc.StatusCode.NOT_FOUND, 404, "invalid_request_error", "no such route"),
     Reason.METHOD_NOT_ALLOWED: Cause(
         grpc.StatusCode.UNIMPLEMENTED, 405, "invalid_request_error", "a route that exists, by another method"
+    ),
+    Reason.RATE_LIMITED: Cause(
+        grpc.StatusCode.RESOURCE_EXHAUSTED, 429, "rate_limit_error", "the tenant's own limit", retry_after=1
     ),
     Reason.OVERLOADED: Cause(
         grpc.StatusCode.RESOURCE_EXHAUSTED, 429, "overloaded_error", "every queue is full", retry_after=1

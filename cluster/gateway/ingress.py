@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
+from grpc_health.v1 import health_pb2
 from prometheus_client import Metric
 from ray import serve
 from ray.serve.grpc_util import RayServegRPCContext
@@ -14,14 +17,17 @@ from ray.serve.handle import DeploymentHandle
 
 from cluster.gateway import wire
 from cluster.gateway.console.routes import console_router
-from cluster.gateway.errors import RequestError
+from cluster.gateway.errors import Reason, RequestError
 from cluster.gateway.http.app import create_app
 from cluster.gateway.http.metrics import metrics_router
 from cluster.gateway.overview import Overview
 from cluster.gateway.prompting import load_prompting
 from cluster.gateway.record import log_to_stderr
-from cluster.gateway.service import Events, GatewayService
+from cluster.gateway.service import GatewayService
 from cluster.gateway.spec import GatewaySpec
+from cluster.gateway.status import StatusProbe
+from cluster.gateway.tenants import Doors
+from cluster.gateway.verifiers import Events
 from cluster.speculation.request import GenerationRequest
 from cluster.telemetry.logs import log_as_json
 from cluster.telemetry.metrics import setup_metrics
@@ -29,6 +35,9 @@ from cluster.telemetry.setup import setup
 from truedraft.v1 import inference_pb2 as pb
 
 SERVICER = "cluster.gateway.servicer.add_to_proxy"
+# What health is asked of: the server as a whole, and the service by its name.
+HEALTH_SERVICES = ("", "truedraft.v1.InferenceService")
+_WATCH_S = 5.0
 
 
 @serve.deployment
@@ -47,12 +56,19 @@ class GatewayDeployment:
             events: Events = stream.generate.remote(request)
             return events
 
+        doors = Doors(Path(spec.keys_file) if spec.keys_file else None)
         prompting = load_prompting(spec.model, spec.cache_dir, spec.max_context)
         tracer = setup("truedraft-gateway", replica=context.replica_tag)
         self._metrics = setup_metrics("truedraft-gateway", replica=context.replica_tag)
-        self._service = GatewayService(spec, prompting, verify, tracer, self._metrics.meter)
+        self._service = GatewayService(spec, prompting, verify, tracer, doors, self._metrics.meter)
         gateways: Any = serve.get_deployment_handle(context.deployment, context.app_name, _check_exists=False)
         self._overview = Overview(gateways, verifier, spec.served_name, spec.trace_url)
+
+        async def inspect() -> dict[str, Any]:
+            info: dict[str, Any] = await verifier.info.remote()
+            return info
+
+        self._probe = StatusProbe(self._service.generate, inspect)
 
     async def Generate(  # noqa: N802
         self, request: pb.GenerateRequest, grpc_context: RayServegRPCContext
@@ -95,6 +111,62 @@ class GatewayDeployment:
         first.more.extend(more)
         return first
 
+    async def ListModels(  # noqa: N802
+        self, _request: pb.ListModelsRequest, grpc_context: RayServegRPCContext
+    ) -> pb.ListModelsResponse:
+        try:
+            model = self._service.described(grpc_context.invocation_metadata())
+        except RequestError as error:
+            _set_status(grpc_context, error)
+            return pb.ListModelsResponse()
+        return pb.ListModelsResponse(models=[model])
+
+    async def GetStatus(  # noqa: N802
+        self, _request: pb.GetStatusRequest, grpc_context: RayServegRPCContext
+    ) -> pb.GetStatusResponse:
+        try:
+            self._service.let_in(grpc_context.invocation_metadata())
+        except RequestError as error:
+            _set_status(grpc_context, error)
+            return pb.GetStatusResponse()
+        status = await self._probe.status()
+        return pb.GetStatusResponse(
+            state=status.state,
+            detail=status.detail,
+            in_flight=self._service.in_flight,
+            active=status.active,
+            queued=status.queued,
+        )
+
+    async def Check(  # noqa: N802 - of grpc.health.v1.Health
+        self, request: health_pb2.HealthCheckRequest, grpc_context: RayServegRPCContext
+    ) -> health_pb2.HealthCheckResponse:
+        if request.service not in HEALTH_SERVICES:
+            _set_status(grpc_context, RequestError(Reason.NOT_FOUND, "There is no such service."))
+            return health_pb2.HealthCheckResponse()
+        return health_pb2.HealthCheckResponse(status=await self._serving())
+
+    async def List(self, _request: health_pb2.HealthListRequest) -> health_pb2.HealthListResponse:  # noqa: N802
+        serving = health_pb2.HealthCheckResponse(status=await self._serving())
+        return health_pb2.HealthListResponse(statuses=dict.fromkeys(HEALTH_SERVICES, serving))
+
+    async def Watch(  # noqa: N802
+        self, request: health_pb2.HealthCheckRequest
+    ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
+        told = None
+        while True:
+            known = request.service in HEALTH_SERVICES
+            now = await self._serving() if known else health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+            if now != told:
+                told = now
+                yield health_pb2.HealthCheckResponse(status=now)
+            await asyncio.sleep(_WATCH_S)
+
+    async def _serving(self) -> health_pb2.HealthCheckResponse.ServingStatus:
+        ready = (await self._probe.status()).ready
+        response = health_pb2.HealthCheckResponse
+        return response.SERVING if ready else response.NOT_SERVING
+
     def metrics(self) -> list[Metric]:
         """What this replica has counted."""
         return self._metrics.families()
@@ -104,7 +176,7 @@ class GatewayDeployment:
         return [dict(line) for line in self._service.ledger.recent]
 
     def __serve_build_asgi_app__(self) -> FastAPI:
-        app = create_app(self._service)
+        app = create_app(self._service, self._probe)
         app.include_router(metrics_router(self._overview.metrics))
         app.include_router(console_router(self._overview.console))
         return app

@@ -32,8 +32,8 @@ def sampling_of(request: pb.GenerateRequest) -> Sampling:
         raise InvalidRequestError(f"sampling.{str(error).partition(' ')[0]}", str(error)) from None
 
 
-def controls_of(request: pb.GenerateRequest, law: Law, prompting: Prompting) -> Controls:
-    """law: of the request."""
+def controls_of(request: pb.GenerateRequest, prompting: Prompting) -> Controls:
+    """What looks at the tokens before a position."""
     sampling = request.sampling
     bias = tuple(sorted(sampling.logit_bias.items()))
     if len(bias) > _MAX_BIASES:
@@ -52,11 +52,20 @@ def controls_of(request: pb.GenerateRequest, law: Law, prompting: Prompting) -> 
         name = str(error).partition(" ")[0]
         field = name if name == "min_tokens" else f"sampling.{name}"
         raise InvalidRequestError(field, str(error)) from None
-    if controls.forbid and _emits_what_is_forbidden(law):
-        name = "bad_words" if words else "min_tokens"
-        sentence = f"{name} forbids tokens that law {law} may emit all the same; give it a ceiling"
-        raise InvalidRequestError(name, sentence)
     return controls
+
+
+def check_forbids(controls: Controls, grammar: str, law: Law) -> None:
+    """Whether the law keeps away from what is forbidden: out(x) is at most its ceiling times p(x)."""
+    names = (
+        ("response_format", grammar),
+        ("bad_words", controls.bad_words),
+        ("min_tokens", controls.min_tokens),
+    )
+    given = [name for name, value in names if value]
+    if given and LAWS[law.name].capped and law.param("ceiling") is None:
+        sentence = f"{given[0]} forbids tokens that law {law} may emit all the same; give it a ceiling"
+        raise InvalidRequestError(given[0], sentence)
 
 
 def check_lengths(request: pb.GenerateRequest, max_tokens: int) -> None:
@@ -138,9 +147,3 @@ def _bad_words(words: Sequence[str], prompting: Prompting) -> tuple[tuple[int, .
             if tokens := prompting.encode_inside(text):
                 sequences.setdefault(tuple(tokens))
     return tuple(sequences)
-
-
-def _emits_what_is_forbidden(law: Law) -> bool:
-    """Whether a token of probability 0 can come of it: out(x) is bounded by the ceiling times p(x)."""
-    known = LAWS[law.name]
-    return known.capped and law.param("ceiling") is None

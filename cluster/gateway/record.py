@@ -71,6 +71,11 @@ class RequestRecord:
         if domain:
             self._line["domain"] = domain
 
+    def asked_by(self, tenant: str) -> None:
+        """Whose request it is."""
+        self.span.set_attribute(names.TENANT, tenant)
+        self._line["tenant"] = tenant
+
     @property
     def traceparent(self) -> str:
         return inject(self.span)

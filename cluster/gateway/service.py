@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
-from typing import Protocol
 
 from opentelemetry.metrics import Meter
 from opentelemetry.trace import Tracer
-from ray.exceptions import RayActorError
-from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, ReplicaUnavailableError
 
 from cluster.gateway import wire
 from cluster.gateway.errors import Reason, RequestError
@@ -24,16 +21,11 @@ from cluster.gateway.parameters import choices_of
 from cluster.gateway.prompting import Prompting
 from cluster.gateway.record import RequestRecord
 from cluster.gateway.spec import GatewaySpec
+from cluster.gateway.tenants import Doors, limited
 from cluster.gateway.validation import Identity, check_model, validate
+from cluster.gateway.verifiers import Verify, decoded
 from cluster.speculation.noise import choice_seed
-from cluster.speculation.request import (
-    Committed,
-    Failed,
-    Finished,
-    GenerationEvent,
-    GenerationRequest,
-    Refused,
-)
+from cluster.speculation.request import Committed, Finished, GenerationRequest
 from cluster.telemetry import names
 from cluster.telemetry.context import extract_metadata
 from cluster.telemetry.labels import Domains
@@ -41,28 +33,18 @@ from truedraft.v1 import inference_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-_BUSY = "The verifiers are busy; try again later."
-_LOST = "The verifier was lost in the middle of the request; send it again."
-
-
-class Events(Protocol):
-    """A verifier's events of one request."""
-
-    def __aiter__(self) -> AsyncIterator[GenerationEvent]: ...
-
-    def cancel(self) -> None:
-        """Frees the sequence if it is still being decoded."""
-
 
 class GatewayService:
-    """verify: hands a request to some verifier and returns its events at once; ledger: of its requests."""
+    """verify: hands a request to some verifier and returns its events at once; doors: who is let in; ledger:
+    of its requests; in_flight: answers that are waited for."""
 
     def __init__(
         self,
         spec: GatewaySpec,
         prompting: Prompting,
-        verify: Callable[[GenerationRequest], Events],
+        verify: Verify,
         tracer: Tracer,
+        doors: Doors,
         meter: Meter | None = None,
     ) -> None:
         self.ledger = RequestLedger(spec.served_name, Domains(spec.domains), meter)
@@ -70,6 +52,8 @@ class GatewayService:
         self._prompting = prompting
         self._verify = verify
         self._tracer = tracer
+        self._doors = doors
+        self.in_flight = 0
         # Tokenising a long prompt would hold up every other stream; one thread, since a tokenizer
         # is not made for two at a time.
         self._tokenising = ThreadPoolExecutor(1, "tokenise")
@@ -78,6 +62,20 @@ class GatewayService:
     def model(self) -> str:
         """What clients call the served model."""
         return self._spec.served_name
+
+    def let_in(self, metadata: Iterable[tuple[str, str | bytes]]) -> None:
+        """Whether one may ask at all. Raises RequestError."""
+        self._doors.tenant(metadata)
+
+    def described(self, metadata: Iterable[tuple[str, str | bytes]]) -> pb.Model:
+        """The served model, as it is for who asks. Raises RequestError."""
+        spec = limited(self._spec, self._doors.tenant(metadata))
+        return pb.Model(
+            id=spec.served_name,
+            context_length=self._prompting.context_length,
+            laws=spec.laws,
+            default_law=spec.default_law,
+        )
 
     def check_model(self, model: str) -> None:
         """Raises InvalidRequestError for a model that is not served here."""
@@ -91,14 +89,18 @@ class GatewayService:
         metadata = list(metadata)
         record = self._record(request, metadata)
         with self._recording(record):
-            identity = Identity(record.request_id, record.traceparent)
-            generation = await asyncio.get_running_loop().run_in_executor(
-                self._tokenising, validate, request, self._spec, self._prompting, identity
-            )
-            # Closed here and now when the consumer leaves, not when the garbage collector comes by.
-            async with aclosing(self._answers(request, metadata, record, generation)) as messages:
-                async for message in messages:
-                    yield message
+            tenant = self._doors.tenant(metadata)
+            record.asked_by(tenant.name)
+            with self._doors.admitted(tenant):
+                identity = Identity(record.request_id, record.traceparent)
+                spec = limited(self._spec, tenant)
+                generation = await asyncio.get_running_loop().run_in_executor(
+                    self._tokenising, validate, request, spec, self._prompting, identity
+                )
+                # Closed here and now when the consumer leaves, not when the garbage collector comes by.
+                async with aclosing(self._answers(request, metadata, record, generation)) as messages:
+                    async for message in messages:
+                        yield message
 
     def _answers(
         self,
@@ -128,6 +130,7 @@ class GatewayService:
             seed=choice_seed(first.seed, index),
         )
         with self._recording(record):
+            record.asked_by(self._doors.tenant(metadata).name)
             async with aclosing(self._decode(own, record, index)) as messages:
                 async for message in messages:
                     yield message
@@ -169,52 +172,29 @@ class GatewayService:
     async def _decode(
         self, generation: GenerationRequest, record: RequestRecord, index: int
     ) -> AsyncGenerator[pb.Delta | pb.Answer, None]:
-        labels = wire.Labels(generation.request_id, self._spec.served_name, index)
+        if self.in_flight >= self._spec.max_requests:
+            sentence = f"This gateway has its {self._spec.max_requests} requests already; try again later."
+            raise RequestError(Reason.OVERLOADED, sentence)
+        labels = wire.Labels(generation.request_id, self._spec.served_name, index, generation.seed)
         record.accepted(generation)
-        events = self._verify(generation)
-        ended = False
+        self.in_flight += 1
         try:
-            async for event in self._timely(events):
-                ended = not isinstance(event, Committed)
-                match event:
-                    case Committed():
+            async with aclosing(self._decoded(generation)) as events:
+                async for event in events:
+                    if isinstance(event, Committed):
                         record.streamed()
                         yield wire.to_delta(event, generation.law, labels, self._prompting.token_bytes)
-                    case Finished():
+                    else:
                         record.finished(event)
                         yield wire.to_answer(event, labels)
-                        return
-                    case Refused():
-                        raise RequestError(Reason.OVERLOADED, _sentence(event.detail))
-                    case Failed():
-                        raise RequestError(Reason.INTERNAL, _sentence(event.detail))
-            raise RequestError(Reason.VERIFIER_LOST, _LOST)
-        except BackPressureError:
-            raise RequestError(Reason.OVERLOADED, _BUSY) from None
-        except DeploymentUnavailableError:
-            sentence = "No verifier is available: the deployment failed to start."
-            raise RequestError(Reason.VERIFIER_UNAVAILABLE, sentence) from None
-        except (RayActorError, ReplicaUnavailableError) as error:
-            raise RequestError(Reason.VERIFIER_LOST, _LOST) from error
         finally:
-            if not ended:
-                events.cancel()
+            self.in_flight -= 1
 
-    async def _timely(self, events: Events) -> AsyncIterator[GenerationEvent]:
-        """The events; waits for the first of them only so long. Raises RequestError."""
-        iterator = aiter(events)
-        timeout = self._spec.first_token_timeout_s
-        try:
-            first = await asyncio.wait_for(anext(iterator), timeout)
-        except StopAsyncIteration:
-            return
-        except TimeoutError:
-            sentence = f"No verifier took up the request within {timeout:g} s."
-            raise RequestError(Reason.VERIFIER_UNAVAILABLE, sentence) from None
-        yield first
-        async for event in iterator:
-            yield event
+    def _decoded(self, generation: GenerationRequest) -> AsyncGenerator[Committed | Finished, None]:
+        return decoded(self._verify, generation, self._spec.first_token_timeout_s)
 
-
-def _sentence(detail: str) -> str:
-    return f"{detail[:1].upper()}{detail[1:].rstrip('.')}."
+    async def generate(self, generation: GenerationRequest) -> None:
+        """Takes a request that is no client's to its end, without a record. Raises RequestError."""
+        async with aclosing(self._decoded(generation)) as events:
+            async for _ in events:
+                pass

@@ -1,5 +1,5 @@
-"""Registers InferenceService with Serve's gRPC proxy so that a client's disconnect is never lost, and no
-message of any size is taken.
+"""Registers InferenceService and grpc.health.v1 with Serve's gRPC proxy so that a client's disconnect is
+never lost, and no message of any size is taken.
 
 Ray 2.60's proxy forwards a stream by an async generator. A client that goes away while the generator is
 suspended in a `yield` (about one in thirty disconnects of a fast stream) leaves it to the garbage collector,
@@ -12,6 +12,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
+
+from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 
 from cluster.gateway import wire
 from cluster.gateway.limits import MAX_MESSAGE_BYTES, too_large
@@ -32,6 +34,7 @@ def add_to_proxy(servicer: Any, server: Any) -> None:
     server.service_handler_factory = make_cancellable
     try:
         add_InferenceServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
+        add_HealthServicer_to_server(servicer, server)
     finally:
         server.service_handler_factory = make
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 class GatewaySpec:
     """model: a checkpoint reference; served_name: what clients call it; laws: the ones served; max_tokens:
     the most a request may ask for, None for what the context leaves; max_context: tokens a verifier can hold
-    for one request; first_token_timeout_s: how long a request may wait for a verifier; domains: labels that
-    metrics tell apart; trace_url: of a trace in the tracing UI, with {trace_id} in it.
+    for one request; first_token_timeout_s: how long a request may wait for a verifier; max_requests: answers
+    that a replica waits for at a time; keys_file: of API keys, None where nobody is asked for one; domains:
+    labels that metrics tell apart; trace_url: of a trace in the tracing UI, with {trace_id} in it.
     """
 
     model: str
@@ -23,5 +24,7 @@ class GatewaySpec:
     max_stop_strings: int
     max_context: int
     first_token_timeout_s: float
+    max_requests: int
+    keys_file: str | None = None
     domains: tuple[str, ...] = ()
     trace_url: str = ""

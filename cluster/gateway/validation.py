@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from cluster.gateway.errors import Reason
+from cluster.gateway.grammar import grammar_of
 from cluster.gateway.invalid import InvalidRequestError, short
 from cluster.gateway.parameters import (
+    check_forbids,
     check_lengths,
     check_tokens,
     choices_of,
@@ -57,7 +59,9 @@ def validate(
     choices_of(request)
     if len(request.domain) > _MAX_LABEL:
         raise InvalidRequestError("domain", f"domain must be a label of at most {_MAX_LABEL} characters")
-    controls = controls_of(request, law, prompting)
+    grammar = grammar_of(request)
+    controls = controls_of(request, prompting)
+    check_forbids(controls, grammar, law)
     prompt_ids = prompt_ids_of(request, prompting)
     max_tokens = _max_tokens(asked, len(prompt_ids), spec, prompting.context_length)
     check_lengths(request, max_tokens)
@@ -78,12 +82,17 @@ def validate(
         ignore_eos=request.ignore_eos,
         logprobs=logprobs,
         resumed_ids=tuple(request.resumed_output_ids),
+        grammar=grammar,
     )
 
 
 def _check_known(request: pb.GenerateRequest) -> None:
     """A field of a later version, or a mistaken one, must not be left out without a word."""
-    for name, message in (("", request), ("sampling", request.sampling)):
+    for name, message in (
+        ("", request),
+        ("sampling", request.sampling),
+        ("response_format", request.response_format),
+    ):
         unknown = UnknownFieldSet(message)
         if len(unknown):
             where = f" of {name}" if name else ""

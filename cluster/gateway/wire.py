@@ -35,11 +35,12 @@ _FINISH = {
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """What the messages of one answer say of it: the request's id, the model's name, which of n it is."""
+    """What the messages of one answer say of it: the request's id, the model's name, which of n, its seed."""
 
     id: str
     model: str
     index: int = 0
+    seed: int = 0
 
 
 def to_delta(event: Committed, law: Law, labels: Labels, token_bytes: TokenBytes) -> pb.Delta:
@@ -50,6 +51,7 @@ def to_delta(event: Committed, law: Law, labels: Labels, token_bytes: TokenBytes
         law=law.name,
         id=labels.id,
         index=labels.index,
+        seed=labels.seed,
         logprobs=[
             pb.TokenLogprob(
                 token_id=each.token,

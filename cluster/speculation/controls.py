@@ -11,6 +11,7 @@ in a block of drafts, those of its own path. In this order, with c(v) = how ofte
     bad_words           the last token of a sequence is forbidden where the others stand before it, the prompt
                         included, as in transformers
     min_tokens          whatever would end the answer is forbidden before it has so many tokens
+    a constraint        what its language does not allow is forbidden
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -57,28 +59,43 @@ class Controls:
         if self.min_tokens < 0:
             raise ValueError(f"min_tokens must be at least 0, got {self.min_tokens}")
 
-    @property
-    def forbid(self) -> bool:
-        """Whether some token may get probability 0."""
-        return bool(self.bad_words or self.min_tokens)
+
+class Constraint(Protocol):
+    """A language that the output belongs to."""
+
+    def emit(self, token: int) -> None:
+        """One more token of the output."""
+
+    def allowed(self, path: Sequence[int]) -> Tensor | None:
+        """Whether each token may follow the output and `path`: bool [V]; None where no answer comes by."""
 
 
 class Controller:
-    """Applies the controls of one answer, whose tokens it is told. ends: tokens that end the answer."""
+    """Applies the controls of one answer, whose tokens it is told. ends: tokens that end the answer;
+    constraint: applied last, None for free text."""
 
-    def __init__(self, controls: Controls, prompt: Iterable[int], ends: Iterable[int]) -> None:
+    def __init__(
+        self,
+        controls: Controls,
+        prompt: Iterable[int],
+        ends: Iterable[int],
+        constraint: Constraint | None = None,
+    ) -> None:
         self._controls = controls
         self._text = list(prompt)
         self._prompt = frozenset(self._text)
         self._counts: Counter[int] = Counter()
         self._emitted = 0
         self._ends = list(ends)
-        self._idle = controls == Controls()
+        self._constraint = constraint
+        self._idle = controls == Controls() and constraint is None
 
     def emit(self, token: int) -> None:
         """One more token of the output."""
         if self._idle:
             return
+        if self._constraint is not None:
+            self._constraint.emit(token)
         self._text.append(token)
         self._counts[token] += 1
         self._emitted += 1
@@ -91,6 +108,8 @@ class Controller:
         rows = logits.clone()
         for row, path in zip(rows, _paths(block), strict=True):
             self._control(row, path)
+            if self._constraint is not None and (allowed := self._constraint.allowed(path)) is not None:
+                row[~allowed.to(row.device)] = _FORBIDDEN
         return rows
 
     def _control(self, row: Tensor, path: Sequence[int]) -> None:

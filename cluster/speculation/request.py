@@ -25,8 +25,9 @@ class GenerationRequest:
     stop_ids: tokens that end the answer and are no part of it, as the model's own ends are unless
     ignore_eos; logprobs: how many alternatives to each token are told, None for no log-probabilities at
     all; resumed_ids: the beginning of the output, from an answer that was interrupted, fewer than
-    max_tokens; traceparent: W3C trace context of the request's root span, empty without tracing;
-    seed_drawn: the seed was drawn at random for this request alone.
+    max_tokens; grammar: of the answer, as llguidance writes it, empty for free text; traceparent: W3C trace
+    context of the request's root span, empty without tracing; seed_drawn: the seed was drawn at random for
+    this request alone.
     """
 
     request_id: str
@@ -45,6 +46,7 @@ class GenerationRequest:
     ignore_eos: bool = False
     logprobs: int | None = None
     resumed_ids: tuple[int, ...] = ()
+    grammar: str = ""
 
     @property
     def trace_id(self) -> str:

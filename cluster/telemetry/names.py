@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 # Spans. The root span's name is "{operation} {model}".
+# A client's, around the root span.
+SPAN_GENERATE: Final = "generate"
 SPAN_QUEUE: Final = "queue"
 SPAN_PREFILL: Final = "prefill"
 SPAN_ROUND: Final = "speculation.round"
@@ -62,6 +64,7 @@ REQUEST_MIN_TOKENS: Final = "truedraft.request.min_tokens"
 REQUEST_RESUMED_TOKENS: Final = "truedraft.request.resumed_tokens"
 SEED: Final = "truedraft.seed"
 DOMAIN: Final = "truedraft.domain"
+TENANT: Final = "truedraft.tenant"
 
 # Counts, on the root span over the request, on a round over the round.
 ROUNDS: Final = "truedraft.rounds"

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cluster.cli import app
+from cluster.client import Ask, Client, RequestFailedError
 from truedraft.v1 import inference_pb2 as pb
 from truedraft.v1 import inference_pb2_grpc
 
@@ -36,7 +37,7 @@ ANSWER = pb.Answer(
 
 class FakeService(inference_pb2_grpc.InferenceServiceServicer):
     def __init__(self):
-        self.request, self.metadata = None, {}
+        self.request, self.metadata, self.attempts = None, {}, []
 
     def Generate(self, request, context):  # noqa: N802
         self.request, self.metadata = request, dict(context.invocation_metadata())
@@ -46,6 +47,15 @@ class FakeService(inference_pb2_grpc.InferenceServiceServicer):
             context.abort(grpc.StatusCode.PERMISSION_DENIED, "law 'forbidden' is lossy.")
         if request.law == "busy":
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "The queue is full.")
+        if request.law == "lost":
+            self.attempts.append(request)
+            words = ["a", "b", "c", "d"][len(request.resumed_output_ids) :]
+            for count, word in enumerate(words):
+                if count == 2:
+                    context.abort(grpc.StatusCode.UNAVAILABLE, "The verifier was lost.")
+                yield pb.GenerateResponse(delta=pb.Delta(text=word, token_ids=[ord(word)], seed=99))
+            yield pb.GenerateResponse(answer=ANSWER)
+            return
         yield pb.GenerateResponse(delta=pb.Delta(text="hé", token_ids=[1]))
         yield pb.GenerateResponse(delta=pb.Delta(text="llo", token_ids=[2]))
         if request.law != "cut":
@@ -205,3 +215,32 @@ def test_serve_takes_all_files_of_the_channel_or_none():
     error = json.loads(result.stdout)["error"]
     assert error["code"] == "INVALID_CONFIG"
     assert error["message"].startswith("channel: certificate, private_key and authority go together")
+
+
+def test_an_answer_that_breaks_off_is_resumed_from_the_tokens_received(server, generate):
+    service, _ = server
+    result = generate("hi", "--law", "lost")
+    assert result.exit_code == 0
+    assert result.stdout == "abcd\n"
+    first, second = service.attempts
+    assert list(second.resumed_output_ids) == [ord("a"), ord("b")]
+    assert not first.HasField("seed")
+    assert second.seed == 99
+
+
+def test_no_retries_unless_asked_for(server):
+    with Client(server[1]) as client, pytest.raises(RequestFailedError, match="lost"):
+        client.answer(Ask(prompt="hi", law="lost"))
+
+
+@pytest.mark.parametrize(("flag", "value"), [("--seed", str(2**64)), ("--max-tokens", str(2**40))])
+def test_a_value_that_the_wire_cannot_hold_is_named(generate, flag, value):
+    result = generate("hi", flag, value)
+    assert result.exit_code == 2
+    assert f"{flag[2:].replace('-', '_')}: " in result.stderr
+
+
+def test_the_version():
+    result = CliRunner().invoke(app, ["--version"])
+    assert result.exit_code == 0
+    assert result.stdout.startswith("truedraft ")

@@ -3,6 +3,8 @@
 import json
 import os
 import runpy
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from dataclasses import replace
@@ -11,6 +13,7 @@ from pathlib import Path
 import grpc
 import openai
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cluster.client import Ask
 from cluster.gateway.limits import MAX_MESSAGE_BYTES
@@ -158,8 +161,67 @@ def test_probes_and_unknown_routes(cluster):
     assert json.loads(caught.value.read())["error"]["code"] == "not_found"
 
 
+def test_status_models_and_health(cluster):
+    assert cluster.stub.ListModels(pb.ListModelsRequest()).models[0].id == "tiny"
+    status = cluster.stub.GetStatus(pb.GetStatusRequest())
+    assert status.state in (pb.STATE_READY, pb.STATE_DEGRADED)
+    health = health_pb2_grpc.HealthStub(cluster.channel)
+    serving = health_pb2.HealthCheckResponse.SERVING
+    for name in ("", "truedraft.v1.InferenceService"):
+        assert health.Check(health_pb2.HealthCheckRequest(service=name)).status == serving
+    with pytest.raises(grpc.RpcError) as caught:
+        health.Check(health_pb2.HealthCheckRequest(service="other"))
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+    watch = health.Watch(health_pb2.HealthCheckRequest())
+    assert next(watch).status == serving
+    watch.cancel()
+    ready = json.load(urllib.request.urlopen(f"http://{cluster.running.http_address}/readyz", timeout=30))
+    assert ready["status"] in ("ready", "degraded")
+
+
+def test_the_grpcurl_example_runs_as_written(cluster):
+    command = ["bash", str(EXAMPLES / "grpcurl.sh")]
+    tools = str(Path(sys.executable).parent)
+    environment = os.environ | {
+        "TRUEDRAFT_ENDPOINT": cluster.running.grpc_address,
+        "PATH": f"{tools}:{os.environ['PATH']}",
+    }
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "truedraft.v1.InferenceService" in done.stdout
+    assert "grpc.health.v1.Health" in done.stdout
+    assert "rpc Generate" in done.stdout
+    assert '"effective_law": "coupled"' in done.stdout
+
+
 def test_the_openai_example_runs_as_written(cluster, monkeypatch, capsys):
     monkeypatch.setenv("OPENAI_BASE_URL", f"http://{cluster.running.http_address}/v1")
     monkeypatch.setitem(os.environ, "OPENAI_API_KEY", "none")
     runpy.run_path(str(EXAMPLES / "openai_client.py"))
     assert "law coupled, claim identical-tokens, lossless True" in capsys.readouterr().out
+
+
+def test_the_python_example_runs_as_written(cluster, monkeypatch, capsys):
+    monkeypatch.setenv("TRUEDRAFT_ENDPOINT", cluster.running.grpc_address)
+    runpy.run_path(str(EXAMPLES / "python_client.py"))
+    assert "law coupled · lossless · identical-tokens" in capsys.readouterr().out
+
+
+def test_an_answer_in_a_json_schema(client):
+    schema = {
+        "type": "object",
+        "properties": {"a": {"enum": ["x", "y"]}, "b": {"type": "boolean"}},
+        "required": ["a", "b"],
+        "additionalProperties": False,
+    }
+    for law in ("coupled", "none"):
+        answer = client.chat.completions.create(
+            model="tiny",
+            messages=[{"role": "user", "content": "hello"}],
+            max_tokens=60,
+            seed=4,
+            response_format={"type": "json_schema", "json_schema": {"name": "ab", "schema": schema}},
+            extra_body={"truedraft": {"law": law}},
+        )
+        content = json.loads(answer.choices[0].message.content)
+        assert list(content) == ["a", "b"]

@@ -22,6 +22,7 @@ SPEC = GatewaySpec(
     max_stop_strings=2,
     max_context=100,
     first_token_timeout_s=0.3,
+    max_requests=8,
 )
 
 

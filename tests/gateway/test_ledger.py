@@ -6,6 +6,7 @@ from opentelemetry.trace import NoOpTracer
 from cluster.gateway.errors import RequestError
 from cluster.gateway.ledger import Closed, RequestLedger
 from cluster.gateway.service import GatewayService
+from cluster.gateway.tenants import Doors
 from cluster.speculation.request import Committed, Refused
 from cluster.telemetry.labels import Domains
 from cluster.telemetry.metrics import exposition, start_metrics
@@ -20,7 +21,12 @@ class Counting:
     def __init__(self, *events):
         self._metrics = start_metrics("truedraft-gateway", "g#1")
         self.service = GatewayService(
-            SPEC, Characters(), lambda request: FakeEvents(*events), NoOpTracer(), self._metrics.meter
+            SPEC,
+            Characters(),
+            lambda request: FakeEvents(*events),
+            NoOpTracer(),
+            Doors(None),
+            self._metrics.meter,
         )
 
     async def ask(self, **fields):

@@ -12,9 +12,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 from ray.serve.exceptions import BackPressureError
 
-from cluster.gateway.errors import RequestError
+from cluster.gateway.errors import Reason, RequestError
 from cluster.gateway.record import log
 from cluster.gateway.service import GatewayService
+from cluster.gateway.tenants import Doors
 from cluster.speculation.noise import choice_seed
 from cluster.speculation.request import Committed, Failed, Refused
 from tests.gateway.helpers import FINISHED, SPEC, Characters, FakeEvents
@@ -32,7 +33,9 @@ class Bench:
         provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         self.events = FakeEvents(*events, hang=hang)
         self.sent = []
-        self.service = GatewayService(SPEC, Characters(), self._verify, provider.get_tracer("test"))
+        self.service = GatewayService(
+            SPEC, Characters(), self._verify, provider.get_tracer("test"), Doors(None)
+        )
         self._caplog = caplog
 
     def _verify(self, request):
@@ -217,3 +220,16 @@ async def test_a_client_that_leaves_frees_every_one_of_several_answers(bench):
     assert run.events.cancelled
     assert {span.attributes["error.type"] for span in run.exporter.get_finished_spans()} == {"CANCELLED"}
     assert len(run.exporter.get_finished_spans()) == 3
+
+
+async def test_more_than_the_gateway_takes_is_refused_and_frees_its_place(bench):
+    run = bench(Committed("he", (1,)), hang=True)
+    waiting = [run.ask() for _ in range(8)]
+    for answer in waiting:
+        await anext(answer)
+    with pytest.raises(RequestError, match="its 8 requests already") as caught:
+        await run.all()
+    assert caught.value.reason is Reason.OVERLOADED
+    for answer in waiting:
+        await answer.aclose()
+    assert run.service.in_flight == 0

@@ -172,6 +172,20 @@ def test_messages_go_through_the_chat_template():
         ({"n": 10**9}, "n", "got 1000000000"),
         ({"n": 2, "resumed_output_ids": [1]}, "n", "one answer is resumed"),
         ({"resumed_output_ids": [1] * 5, "max_tokens": 5}, "resumed_output_ids", "leave nothing"),
+        ({"response_format": pb.ResponseFormat(json_schema="{")}, "response_format", "not JSON"),
+        ({"response_format": pb.ResponseFormat(json_schema="[]")}, "response_format", "must be an object"),
+        (
+            {"response_format": pb.ResponseFormat(json_schema='{"type": "strang"}')},
+            "response_format",
+            "strang",
+        ),
+        ({"response_format": pb.ResponseFormat(regex="[a")}, "response_format", "regex cannot be served"),
+        ({"response_format": pb.ResponseFormat(regex="a" * 65537)}, "response_format", "at most 65536"),
+        (
+            {"response_format": pb.ResponseFormat(json_object=True), "min_tokens": 2},
+            "min_tokens",
+            "contradicts response_format",
+        ),
         ({"resumed_output_ids": [256]}, "resumed_output_ids", "256 is outside"),
     ],
 )

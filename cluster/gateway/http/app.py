@@ -11,6 +11,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
+from google.protobuf.json_format import MessageToDict
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
@@ -20,19 +21,21 @@ from cluster.gateway.http import problems
 from cluster.gateway.http.models import ChatRequest, CompletionRequest, ErrorBody
 from cluster.gateway.http.responses import Chat, Choice, Completions, event, provenance, usage
 from cluster.gateway.service import GatewayService
+from cluster.gateway.status import StatusProbe
 from truedraft.v1 import inference_pb2 as pb
 
 LAW_HEADER = "truedraft-law"
 _STATUSES = sorted({cause.http for cause in CAUSES.values()} - {404, 405})
 _ERRORS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in _STATUSES}
+_REFUSED: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (400, 401, 404)}
 _SSE: dict[int | str, dict[str, Any]] = {200: {"content": {"application/json": {}, "text/event-stream": {}}}}
 
 _Messages = AsyncGenerator[pb.Delta | pb.Answer, None]
 
 
-def create_app(service: GatewayService) -> FastAPI:
+def create_app(service: GatewayService, probe: StatusProbe) -> FastAPI:
     """OpenAI's routes over a service, and what probes ask."""
-    app = FastAPI(title="truedraft", docs_url=None, redoc_url=None, redirect_slashes=False)
+    app = FastAPI(title="truedraft", openapi_url=None, redirect_slashes=False)
     app.add_middleware(problems.PayloadLimit)
     app.add_exception_handler(RequestError, problems.on_request_error)
     app.add_exception_handler(RequestValidationError, problems.on_invalid_body)
@@ -48,25 +51,42 @@ def create_app(service: GatewayService) -> FastAPI:
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
         return await _answer(service, body, Chat(service.model), request)
 
-    @app.get("/v1/models")
-    async def models() -> dict[str, Any]:
-        return {"object": "list", "data": [_model(service, started)]}
+    @app.get("/v1/models", responses=_REFUSED)
+    async def models(request: Request) -> dict[str, Any]:
+        return {"object": "list", "data": [_model(service, request, started)]}
 
-    @app.get("/v1/models/{model:path}", responses={400: {"model": ErrorBody}})
-    async def model(model: str) -> dict[str, Any]:
+    @app.get("/v1/models/{model:path}", responses=_REFUSED)
+    async def model(model: str, request: Request) -> dict[str, Any]:
+        described = _model(service, request, started)
         service.check_model(model)
-        return _model(service, started)
+        return described
+
+    @app.get("/openapi.json", include_in_schema=False)
+    async def openapi(request: Request) -> dict[str, Any]:
+        service.let_in(request.headers.items())
+        return app.openapi()
 
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
         """The gateway is there; whether it can serve is for /readyz to say."""
         return {"status": "ok"}
 
+    @app.get("/readyz", responses={503: {"description": "no verified token can be generated"}})
+    async def readyz() -> JSONResponse:
+        """Ready or degraded: a verified token was generated within the last seconds."""
+        status = await probe.status()
+        state = pb.State.Name(status.state).removeprefix("STATE_").lower()
+        return JSONResponse({"status": state, "detail": status.detail}, 200 if status.ready else 503)
+
     return app
 
 
-def _model(service: GatewayService, started: int) -> dict[str, Any]:
-    return {"id": service.model, "object": "model", "created": started, "owned_by": "truedraft"}
+def _model(service: GatewayService, request: Request, started: int) -> dict[str, Any]:
+    model = service.described(request.headers.items())
+    described = MessageToDict(model, preserving_proto_field_name=True)
+    name = described.pop("id")
+    own = {"id": name, "object": "model", "created": started, "owned_by": "truedraft"}
+    return own | {"truedraft": described}
 
 
 async def _answer(

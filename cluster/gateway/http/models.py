@@ -6,6 +6,7 @@ field of OpenAI's that is not served may be sent with the value that means "not 
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -37,6 +38,35 @@ def parameter_name(field: str) -> str:
 
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class JsonSchema(_Body):
+    """strict is how every schema is served."""
+
+    name: str
+    schema_: dict[str, Any] = Field(alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(_Body):
+    """OpenAI's three, and a regular expression."""
+
+    type: Literal["text", "json_object", "json_schema", "regex"]
+    json_schema: JsonSchema | None = None
+    regex: str | None = None
+
+    def to_proto(self) -> pb.ResponseFormat:
+        """Raises InvalidRequestError."""
+        given = {"json_schema": self.json_schema, "regex": self.regex}
+        for name, value in given.items():
+            if (value is None) == (self.type == name):
+                sentence = f"response_format of type {self.type} and {name} do not go together"
+                raise InvalidRequestError("response_format", sentence)
+        if self.json_schema is not None:
+            return pb.ResponseFormat(json_schema=json.dumps(self.json_schema.schema_))
+        if self.regex is not None:
+            return pb.ResponseFormat(regex=self.regex)
+        return pb.ResponseFormat(json_object=True) if self.type == "json_object" else pb.ResponseFormat()
 
 
 class StreamOptions(_Body):
@@ -82,6 +112,7 @@ class _Generation(_Body):
     stop_token_ids: list[_Token] | None = None
     ignore_eos: bool | None = None
     n: _Int32 | None = None
+    response_format: ResponseFormat | None = None
     max_tokens: _Int32 | None = None
     stop: str | list[str] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
@@ -137,6 +168,7 @@ class _Generation(_Body):
                 bad_words=self.bad_words,
                 top_logprobs=alternatives,
                 n=self.n,
+                response_format=self.response_format.to_proto() if self.response_format else None,
                 seed=self.seed,
                 **prompt,
             )

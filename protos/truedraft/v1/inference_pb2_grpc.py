@@ -45,6 +45,16 @@ class InferenceServiceStub:
                 request_serializer=truedraft_dot_v1_dot_inference__pb2.GenerateRequest.SerializeToString,
                 response_deserializer=truedraft_dot_v1_dot_inference__pb2.CompleteResponse.FromString,
                 _registered_method=True)
+        self.ListModels = channel.unary_unary(
+                '/truedraft.v1.InferenceService/ListModels',
+                request_serializer=truedraft_dot_v1_dot_inference__pb2.ListModelsRequest.SerializeToString,
+                response_deserializer=truedraft_dot_v1_dot_inference__pb2.ListModelsResponse.FromString,
+                _registered_method=True)
+        self.GetStatus = channel.unary_unary(
+                '/truedraft.v1.InferenceService/GetStatus',
+                request_serializer=truedraft_dot_v1_dot_inference__pb2.GetStatusRequest.SerializeToString,
+                response_deserializer=truedraft_dot_v1_dot_inference__pb2.GetStatusResponse.FromString,
+                _registered_method=True)
 
 
 class InferenceServiceServicer:
@@ -68,6 +78,19 @@ class InferenceServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListModels(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetStatus(self, request, context):
+        """Whether the cluster can serve, and what it is doing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_InferenceServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -80,6 +103,16 @@ def add_InferenceServiceServicer_to_server(servicer, server):
                     servicer.Complete,
                     request_deserializer=truedraft_dot_v1_dot_inference__pb2.GenerateRequest.FromString,
                     response_serializer=truedraft_dot_v1_dot_inference__pb2.CompleteResponse.SerializeToString,
+            ),
+            'ListModels': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListModels,
+                    request_deserializer=truedraft_dot_v1_dot_inference__pb2.ListModelsRequest.FromString,
+                    response_serializer=truedraft_dot_v1_dot_inference__pb2.ListModelsResponse.SerializeToString,
+            ),
+            'GetStatus': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetStatus,
+                    request_deserializer=truedraft_dot_v1_dot_inference__pb2.GetStatusRequest.FromString,
+                    response_serializer=truedraft_dot_v1_dot_inference__pb2.GetStatusResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -137,6 +170,60 @@ class InferenceService:
             '/truedraft.v1.InferenceService/Complete',
             truedraft_dot_v1_dot_inference__pb2.GenerateRequest.SerializeToString,
             truedraft_dot_v1_dot_inference__pb2.CompleteResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListModels(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/truedraft.v1.InferenceService/ListModels',
+            truedraft_dot_v1_dot_inference__pb2.ListModelsRequest.SerializeToString,
+            truedraft_dot_v1_dot_inference__pb2.ListModelsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetStatus(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/truedraft.v1.InferenceService/GetStatus',
+            truedraft_dot_v1_dot_inference__pb2.GetStatusRequest.SerializeToString,
+            truedraft_dot_v1_dot_inference__pb2.GetStatusResponse.FromString,
             options,
             channel_credentials,
             insecure,

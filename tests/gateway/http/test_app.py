@@ -10,6 +10,8 @@ from cluster.gateway.errors import CAUSES, Reason
 from cluster.gateway.http.app import create_app
 from cluster.gateway.limits import MAX_MESSAGE_BYTES
 from cluster.gateway.service import GatewayService
+from cluster.gateway.status import StatusProbe
+from cluster.gateway.tenants import Doors
 from cluster.speculation.request import Committed, Failed, Refused, TokenLogprob
 from cluster.speculation.sampling import Sampling
 from tests.gateway.helpers import FINISHED, SPEC, Characters, FakeEvents
@@ -23,14 +25,18 @@ class Front:
     """The routes, and the requests that reached the verifier."""
 
     def __init__(self, *events):
-        self.events, self.sent = FakeEvents(*events), []
-        service = GatewayService(SPEC, Characters(), self._verify, NoOpTracer())
-        transport = httpx2.ASGITransport(create_app(service), raise_app_exceptions=False)
+        self.events, self.sent, self.drafting = FakeEvents(*events), [], "connected"
+        service = GatewayService(SPEC, Characters(), self._verify, NoOpTracer(), Doors(None))
+        app = create_app(service, StatusProbe(service.generate, self._inspect))
+        transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
         self.client = httpx2.AsyncClient(transport=transport, base_url="http://gateway")
 
     def _verify(self, request):
         self.sent.append(request)
         return self.events
+
+    async def _inspect(self):
+        return {"drafting": self.drafting, "active": 1, "queued": 2}
 
     async def post(self, path, body=None, **options):
         return await self.client.post(
@@ -184,6 +190,28 @@ async def test_controls_by_their_names_here(front):
     assert (sent.stop_ids, sent.ignore_eos, sent.resumed_ids) == (frozenset({5}), True, (1,))
 
 
+@pytest.mark.parametrize(
+    "format",
+    [
+        {"type": "json_object"},
+        {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": {"type": "object"}}},
+        {"type": "regex", "regex": "a+"},
+        {"type": "text"},
+    ],
+    ids=lambda each: each["type"],
+)
+async def test_response_formats(front, format):
+    run = front()
+    assert (await run.post("chat/completions", CHAT | {"response_format": format})).status_code == 200
+    assert bool(run.sent[0].grammar) == (format["type"] != "text")
+
+
+async def test_a_response_format_must_be_whole(front):
+    for format in ({"type": "regex"}, {"type": "json_schema"}, {"type": "json_object", "regex": "a"}):
+        answer = await front().post("chat/completions", CHAT | {"response_format": format})
+        assert answer.json()["error"]["param"] == "response_format"
+
+
 async def test_max_distortion_is_a_parameter_of_the_law(front):
     run = front()
     fields = {"law": "truncation:min_p", "law_params": {"min_p": 0.2}}
@@ -312,3 +340,28 @@ async def test_the_models(front):
     assert (await run.client.get("/v1/models/toy")).json()["id"] == "toy"
     assert (await run.client.get("/v1/models/a/b")).json()["error"]["code"] == "model_not_found"
     assert (await run.client.get("/healthz")).json() == {"status": "ok"}
+    assert listed["data"][0]["truedraft"] == {
+        "context_length": 100,
+        "laws": ["none", "coupled", "truncation:min_p"],
+        "default_law": "coupled",
+    }
+
+
+@pytest.mark.parametrize(
+    ("events", "drafting", "code", "state"),
+    [
+        (ANSWER, "connected", 200, "ready"),
+        (ANSWER, "in-process or off", 200, "ready"),
+        (ANSWER, "connecting", 200, "degraded"),
+        ((Refused("full"),), "connected", 200, "ready"),
+        ((Failed("lost"),), "connected", 503, "unready"),
+    ],
+)
+async def test_ready_is_a_token_that_was_generated(front, events, drafting, code, state):
+    run = front(*events)
+    run.drafting = drafting
+    answers = [await run.client.get("/readyz") for _ in range(3)]
+    assert [(each.status_code, each.json()["status"]) for each in answers] == [(code, state)] * 3
+    # A good verdict is kept for a while, a bad one not.
+    assert len(run.sent) == (1 if code == 200 else 3)
+    assert {(request.max_tokens, request.law.name) for request in run.sent} == {(1, "none")}
