@@ -20,6 +20,7 @@ class Reason(StrEnum):
     CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
     MODEL_NOT_FOUND = "model_not_found"
     UNAUTHENTICATED = "unauthenticated"
+    NOT_AN_OPERATOR = "not_an_operator"
     LAW_NOT_ALLOWED = "law_not_allowed"
     PAYLOAD_TOO_LARGE = "payload_too_large"
     NOT_FOUND = "not_found"
@@ -65,6 +66,12 @@ CAUSES: dict[Reason, Cause] = {
     Reason.MODEL_NOT_FOUND: Cause(_INVALID, 400, "invalid_request_error", "a model that is not served here"),
     Reason.UNAUTHENTICATED: Cause(
         grpc.StatusCode.UNAUTHENTICATED, 401, "authentication_error", "no API key, or one that is not known"
+    ),
+    Reason.NOT_AN_OPERATOR: Cause(
+        grpc.StatusCode.PERMISSION_DENIED,
+        403,
+        "permission_error",
+        "metrics or console, asked for with a key that is no operator's",
     ),
     Reason.LAW_NOT_ALLOWED: Cause(
         grpc.StatusCode.PERMISSION_DENIED,

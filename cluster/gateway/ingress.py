@@ -8,7 +8,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from grpc_health.v1 import health_pb2
 from prometheus_client import Metric
 from ray import serve
@@ -56,11 +56,11 @@ class GatewayDeployment:
             events: Events = stream.generate.remote(request)
             return events
 
-        doors = Doors(Path(spec.keys_file) if spec.keys_file else None)
+        self._doors = Doors(Path(spec.keys_file) if spec.keys_file else None)
         prompting = load_prompting(spec.model, spec.cache_dir, spec.max_context)
         tracer = setup("truedraft-gateway", replica=context.replica_tag)
         self._metrics = setup_metrics("truedraft-gateway", replica=context.replica_tag)
-        self._service = GatewayService(spec, prompting, verify, tracer, doors, self._metrics.meter)
+        self._service = GatewayService(spec, prompting, verify, tracer, self._doors, self._metrics.meter)
         gateways: Any = serve.get_deployment_handle(context.deployment, context.app_name, _check_exists=False)
         self._overview = Overview(gateways, verifier, spec.served_name, spec.trace_url)
 
@@ -177,8 +177,12 @@ class GatewayDeployment:
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         app = create_app(self._service, self._probe)
-        app.include_router(metrics_router(self._overview.metrics))
-        app.include_router(console_router(self._overview.console))
+
+        def guard(request: Request) -> None:
+            self._doors.operator(request.headers.items())
+
+        app.include_router(metrics_router(self._overview.metrics, guard))
+        app.include_router(console_router(self._overview.console, guard))
         return app
 
 

@@ -9,6 +9,9 @@ The file is YAML, such as a mounted Secret:
         max_tokens: 512
         max_concurrent: 8
         requests_per_minute: 120
+      - name: operations
+        keys: ["…"]
+        operator: true               # may read metrics and the console, which tell of all tenants
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ class KeysError(ValueError):
 
 
 class Tenant(BaseModel):
-    """None: no limit of the tenant's own."""
+    """None: no limit of the tenant's own. operator: may read what tells of all tenants."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -57,6 +60,7 @@ class Tenant(BaseModel):
     max_tokens: _Count | None = None
     max_concurrent: _Count | None = None
     requests_per_minute: _Count | None = None
+    operator: bool = False
 
 
 class _File(BaseModel):
@@ -108,6 +112,12 @@ class Doors:
             sentence = "A valid API key is needed, as the authorization 'Bearer KEY'."
             raise RequestError(Reason.UNAUTHENTICATED, sentence)
         return found
+
+    def operator(self, metadata: Iterable[tuple[str, str | bytes]]) -> None:
+        """Lets in whoever may read what tells of all tenants. Raises RequestError."""
+        if self._path is not None and not self.tenant(metadata).operator:
+            sentence = "Metrics and console are for the keys of an operator."
+            raise RequestError(Reason.NOT_AN_OPERATOR, sentence)
 
     @contextmanager
     def admitted(self, tenant: Tenant) -> Iterator[None]:

@@ -41,6 +41,17 @@ def keys(tmp_path):
     )
 
 
+def test_what_tells_of_all_tenants_is_for_operators(tmp_path):
+    ops = {"name": "operations", "keys": [digest("omega")], "operator": True}
+    doors = Doors(written(tmp_path / "keys.yaml", {"name": "a", "keys": [digest("alpha")]}, ops))
+    doors.operator(bearer("omega"))
+    for metadata, reason in ((bearer("alpha"), Reason.NOT_AN_OPERATOR), ([], Reason.UNAUTHENTICATED)):
+        with pytest.raises(RequestError) as refused:
+            doors.operator(metadata)
+        assert refused.value.reason == reason
+    Doors(None).operator([])
+
+
 def test_a_key_is_its_tenants(keys):
     doors = Doors(keys)
     assert doors.tenant(bearer("alpha")).name == doors.tenant(bearer("old")).name == "a"

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 
@@ -17,15 +17,17 @@ _POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' 
 _HEADERS = {"content-security-policy": _POLICY, "x-content-type-options": "nosniff"}
 
 
-def console_router(numbers: Callable[[], Awaitable[dict[str, Any]]]) -> APIRouter:
-    """numbers: what `view` gives, now."""
+def console_router(
+    numbers: Callable[[], Awaitable[dict[str, Any]]], guard: Callable[[Request], None]
+) -> APIRouter:
+    """numbers: what `view` gives, now; guard: raises for who may not read them."""
     router = APIRouter(include_in_schema=False)
 
     @router.get("/console")
     async def page() -> Response:
         return _file("console.html")
 
-    @router.get("/console/data")
+    @router.get("/console/data", dependencies=[Depends(guard)])
     async def data() -> JSONResponse:
         return JSONResponse(await numbers(), headers={"cache-control": "no-store"})
 

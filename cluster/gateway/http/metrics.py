@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
 from cluster.telemetry.metrics import CONTENT_TYPE
 
 
-def metrics_router(collect: Callable[[], Awaitable[bytes]]) -> APIRouter:
-    """collect: the text to answer with, of the whole cluster."""
+def metrics_router(
+    collect: Callable[[], Awaitable[bytes]], guard: Callable[[Request], None]
+) -> APIRouter:
+    """collect: the text to answer with, of the whole cluster; guard: raises for who may not read it."""
     router = APIRouter()
 
-    @router.get("/metrics")
+    @router.get("/metrics", dependencies=[Depends(guard)])
     async def metrics() -> Response:
         return Response(await collect(), media_type=CONTENT_TYPE)
 

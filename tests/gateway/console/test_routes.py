@@ -3,10 +3,11 @@
 import re
 
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, HTTPException, Request
 from fastapi.testclient import TestClient
 
 from cluster.gateway.console.routes import console_router
+from cluster.gateway.http.metrics import metrics_router
 
 
 @pytest.fixture
@@ -15,7 +16,7 @@ def client():
         return {"model": "m"}
 
     app = FastAPI()
-    app.include_router(console_router(numbers))
+    app.include_router(console_router(numbers, lambda request: None))
     return TestClient(app)
 
 
@@ -47,3 +48,22 @@ def test_numbers_are_never_kept(client):
 @pytest.mark.parametrize("name", ["..%2Froutes.py", "routes.py", "nothing.js", "%2e%2e"])
 def test_nothing_else_is_served(client, name):
     assert client.get(f"/console/{name}").status_code == 404
+
+
+def refuse(request: Request):
+    raise HTTPException(403)
+
+
+def test_only_the_numbers_ask_who_reads_them():
+    """The page itself tells nothing, and must load before it can ask for a key."""
+
+    async def numbers():
+        raise AssertionError("the guard comes first")
+
+    app = FastAPI()
+    app.include_router(console_router(numbers, refuse))
+    app.include_router(metrics_router(numbers, refuse))
+    client = TestClient(app)
+    assert client.get("/console").status_code == 200
+    assert client.get("/console/data").status_code == 403
+    assert client.get("/metrics").status_code == 403

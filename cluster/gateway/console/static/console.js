@@ -109,9 +109,26 @@ function show(data) {
       each.trace_url ? { text: each.trace_id.slice(0, 12), href: each.trace_url, title: each.trace_id } : (each.trace_id ?? "")]));
 }
 
+// Where keys are asked for: an operator's, kept for as long as this tab is open.
+let mayAsk = true;
+
+function askForKey() {
+  const key = mayAsk && prompt("API key of an operator");
+  if (key) sessionStorage.setItem("key", key);
+  else mayAsk = false;
+  return Boolean(key);
+}
+
+async function numbers() {
+  const key = sessionStorage.getItem("key");
+  const headers = key ? { authorization: `Bearer ${key}` } : {};
+  return fetch("console/data", { cache: "no-store", headers });
+}
+
 async function refresh() {
   try {
-    const answer = await fetch("console/data", { cache: "no-store" });
+    let answer = await numbers();
+    if ([401, 403].includes(answer.status) && askForKey()) answer = await numbers();
     if (!answer.ok) throw new Error(`the gateway answers ${answer.status}`);
     show(await answer.json());
     $("status").textContent = `as of ${new Date().toLocaleTimeString()}`;
