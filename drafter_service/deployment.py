@@ -13,6 +13,7 @@ from ray import serve
 
 from cluster.checkpoints import load_model, load_tokenizer, resolve, tokenizer_hash
 from cluster.drafting import Drafter, NgramDrafter
+from cluster.passing_thread import in_passing_thread
 from cluster.telemetry.logs import log_as_json
 from cluster.telemetry.setup import setup, shutdown
 from drafter_service.drafters.causal_lm import CausalLmDrafter
@@ -58,7 +59,7 @@ class DrafterDeployment:
         self._spec = spec
         self._replica = serve.get_replica_context().replica_tag
         log_as_json("truedraft-drafter", self._replica)
-        loaded = await asyncio.to_thread(load, spec)
+        loaded = await in_passing_thread(load, spec)
         self._model = loaded.drafter.model
         self._server = DraftingServer(
             loaded.drafter,

@@ -14,6 +14,7 @@ from prometheus_client import Metric
 from ray import serve
 
 from cluster.drafting import NgramDrafter
+from cluster.passing_thread import in_passing_thread
 from cluster.speculation.request import Failed, Finished, GenerationEvent, GenerationRequest, Refused
 from cluster.telemetry.logs import log_as_json
 from cluster.telemetry.metrics import setup_metrics
@@ -41,7 +42,7 @@ class VerifierDeployment:
         self._replica = serve.get_replica_context().replica_tag
         log_as_json("truedraft-verifier", self._replica)
         self._loop = asyncio.get_running_loop()
-        loaded = await asyncio.to_thread(load_target, spec)
+        loaded = await in_passing_thread(load_target, spec)
         self._numerics = loaded.numerics
         self._stream_interval = spec.stream_interval_s
         self._context = loaded.model.context

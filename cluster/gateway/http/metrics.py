@@ -10,9 +10,7 @@ from fastapi.responses import Response
 from cluster.telemetry.metrics import CONTENT_TYPE
 
 
-def metrics_router(
-    collect: Callable[[], Awaitable[bytes]], guard: Callable[[Request], None]
-) -> APIRouter:
+def metrics_router(collect: Callable[[], Awaitable[bytes]], guard: Callable[[Request], None]) -> APIRouter:
     """collect: the text to answer with, of the whole cluster; guard: raises for who may not read it."""
     router = APIRouter()
 

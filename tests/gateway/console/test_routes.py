@@ -10,13 +10,17 @@ from cluster.gateway.console.routes import console_router
 from cluster.gateway.http.metrics import metrics_router
 
 
+def allow(request: Request):
+    pass
+
+
 @pytest.fixture
 def client():
     async def numbers():
         return {"model": "m"}
 
     app = FastAPI()
-    app.include_router(console_router(numbers, lambda request: None))
+    app.include_router(console_router(numbers, allow))
     return TestClient(app)
 
 
