@@ -8,7 +8,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI
 from grpc_health.v1 import health_pb2
 from prometheus_client import Metric
 from ray import serve
@@ -19,6 +19,7 @@ from cluster.gateway import wire
 from cluster.gateway.console.routes import console_router
 from cluster.gateway.errors import Reason, RequestError
 from cluster.gateway.http.app import create_app
+from cluster.gateway.http.guard import operators_only
 from cluster.gateway.http.metrics import metrics_router
 from cluster.gateway.overview import Overview
 from cluster.gateway.prompting import load_prompting
@@ -177,10 +178,7 @@ class GatewayDeployment:
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         app = create_app(self._service, self._probe)
-
-        def guard(request: Request) -> None:
-            self._doors.operator(request.headers.items())
-
+        guard = operators_only(self._doors)
         app.include_router(metrics_router(self._overview.metrics, guard))
         app.include_router(console_router(self._overview.console, guard))
         return app
