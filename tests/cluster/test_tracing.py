@@ -7,10 +7,23 @@ import pytest
 
 from cluster.client import Ask, RequestFailedError
 from cluster.telemetry import names
+from tests.cluster.waiting import eventually
 
 pytestmark = pytest.mark.cluster
 
 REPEATING = "one two three one two three one two three one two"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def drafts_come(cluster):
+    """Tests before these take drafters away, and a breaker gives them another chance only after a while."""
+
+    def drafted():
+        """a request is drafted for"""
+        ask = Ask(prompt=REPEATING, temperature=0, max_tokens=20)
+        return cluster.client.answer(ask).final.provenance.draft_tokens
+
+    eventually(drafted, 90)
 
 
 @pytest.fixture
