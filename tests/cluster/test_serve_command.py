@@ -34,6 +34,8 @@ def serve(tmp_path):
             stderr=subprocess.PIPE,
             text=True,
             env=os.environ | {MARK: mark},
+            # A runner in the background of a shell ignores interrupts, and so would what it starts.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         started.append(process)
         return process
