@@ -92,7 +92,8 @@ def test_coupled_is_plain_decoding_under_every_planner(
         answers = answer_all(engine, requests)
         assert [answer.token_ids for answer in answers] == [answer.token_ids for answer in plain]
         drafted = sum(accounted(answer).draft_tokens for answer in answers)
-    if character == "oracle":
+    # Goodput goes by the times of this machine, and may find that drafts do not pay.
+    if character == "oracle" and planner is not PlannerName.GOODPUT:
         assert drafted > 2 * sum(answer.finished.provenance.rounds for answer in answers)
 
 
