@@ -11,12 +11,13 @@ from numba import intp, prange
 from torch import Tensor
 
 from cluster.kernels import compiled
-from cluster.kernels.tile import AHEAD, PANEL, multiply_panel
+from cluster.kernels.tile import PANEL, TILE, fetching_tile
 
 Floats = npt.NDArray[np.float32]
 Address: TypeAlias = "int | np.signedinteger[Any]"
-# Depth to which all rows are multiplied before going deeper: this part of a panel stays in the nearest cache.
-_DEPTH = AHEAD // PANEL
+# Depth to which all tiles are multiplied before going deeper, so that this part of a panel is read from memory
+# once; and how far ahead of its use a panel is fetched.
+_DEPTH = 128
 
 
 def pack_weight(weight: Tensor) -> Floats:
@@ -25,7 +26,10 @@ def pack_weight(weight: Tensor) -> Floats:
     panels = -(-out // PANEL)
     packed = torch.zeros(panels * PANEL, depth)
     packed[:out] = weight
-    array: Floats = packed.view(panels, PANEL, depth).transpose(1, 2).contiguous().numpy()
+    # Memory of numpy's own, which asks for huge pages: with small ones, looking up addresses takes longer than
+    # multiplying.
+    array: Floats = np.empty((panels, depth, PANEL), np.float32)
+    array[:] = packed.view(panels, PANEL, depth).transpose(1, 2).numpy()
     return array
 
 
@@ -34,9 +38,19 @@ def panel_product(x: Address, rows: int, depth: int, w: Address, y: Address, y_s
     """y [rows, PANEL] = x [rows, depth] w [depth, PANEL]: addresses of float32, y_step floats from one row
     of y to the next. depth: at least 1.
     """
-    for k in range(0, depth, _DEPTH):
-        deep = min(_DEPTH, depth - k)
-        multiply_panel(x + 4 * k, depth, rows, w + 4 * k * PANEL, PANEL, y, y_step, deep, k > 0)
+    tiles = -(-rows // TILE)
+    # While the part at hand is multiplied by all tiles, the next arrives: each tile asks for its share of it.
+    share = 4 * PANEL // tiles
+    part = depth if tiles == 1 else _DEPTH
+    for k in range(0, depth, part):
+        deep, row = min(part, depth - k), 0
+        for tile in range(tiles):
+            count = (rows - row) // (tiles - tile)
+            left, out = x + 4 * (row * depth + k), y + 4 * row * y_step
+            at = w + 4 * k * PANEL
+            fetch = at + 4 * _DEPTH * PANEL + tile * deep * share
+            fetching_tile(count, left, depth, at, PANEL, out, y_step, deep, k > 0, fetch, share)
+            row += count
 
 
 @compiled(parallel=True)

@@ -10,34 +10,53 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba import types
 from numba.extending import intrinsic
 
 from cluster.kernels import compiled
 
 LANES = 16
-# Columns of a panel of weights: four vectors.
-PANEL = 64
-# How far ahead of its place in the weights a panel is fetched, in floats: while later rows are multiplied
-# by the part at hand, the next part arrives.
-AHEAD = 64 * PANEL
+# Columns of a panel of weights: two vectors.
+PANEL = 2 * LANES
+# Rows of one tile: their sums and a panel's row of weights fill the registers, 32 of 16 floats or 16 of 8.
+TILE = 12 if binding.get_host_cpu_features().get("avx512f") else 3
 
 _FLOAT, _INDEX, _INT, _BYTE = ir.FloatType(), ir.IntType(64), ir.IntType(32), ir.IntType(8)
 _VECTOR = ir.VectorType(_FLOAT, LANES)
-_LINE = 16  # floats of a cache line
-_SIGNATURE = types.void(*[types.intp] * 7, types.boolean)
+_LINE = 64  # bytes of a cache line
+_SIGNATURE = types.void(*[types.intp] * 8, types.boolean, *[types.intp] * 2)
 
 
-def _tile(rows: int, columns: int) -> Any:
-    """The kernel for exactly `rows` rows and `columns`, a multiple of LANES; arguments as of `multiply`."""
+def _tile(columns: int, fetching: bool) -> Any:
+    """The kernel for 1 to TILE rows and `columns`, a multiple of LANES; arguments as of `multiply`."""
 
     @intrinsic
     def tile(
-        typing: Any, x: Any, x_step: Any, w: Any, w_step: Any, y: Any, y_step: Any, k: Any, add: Any
+        typing: Any,
+        rows: Any,
+        x: Any,
+        x_step: Any,
+        w: Any,
+        w_step: Any,
+        y: Any,
+        y_step: Any,
+        depth: Any,
+        add: Any,
+        fetch: Any,
+        fetch_step: Any,
     ) -> Any:
         def generate(context: Any, build: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-            _emit(build, rows, columns // LANES, *arguments)
+            count, *others = arguments
+            done = build.append_basic_block("done")
+            cases = build.switch(count, done)
+            for rows in range(1, TILE + 1):
+                case = build.append_basic_block(f"rows{rows}")
+                cases.add_case(_INDEX(rows), case)
+                build.position_at_end(case)
+                _emit(build, rows, columns // LANES, fetching, *others)
+                build.branch(done)
+            build.position_at_end(done)
             return context.get_dummy_value()
 
         return _SIGNATURE, generate
@@ -49,6 +68,7 @@ def _emit(
     build: ir.IRBuilder,
     rows: int,
     vectors: int,
+    fetching: bool,
     x: Any,
     x_step: Any,
     w: Any,
@@ -57,6 +77,8 @@ def _emit(
     y_step: Any,
     depth: Any,
     add: Any,
+    fetch: Any,
+    fetch_step: Any,
 ) -> None:
     x, w, y = (build.inttoptr(address, _FLOAT.as_pointer()) for address in (x, w, y))
     lefts = [build.gep(x, [build.mul(x_step, _INDEX(row))]) for row in range(rows)]
@@ -66,7 +88,7 @@ def _emit(
         for v in range(vectors)
     ]
     starts = _starts(build, outs, add)
-    before, loop, done = build.block, build.append_basic_block("loop"), build.append_basic_block("done")
+    before, loop, done = build.block, build.append_basic_block("loop"), build.append_basic_block("summed")
     build.branch(loop)
     build.position_at_end(loop)
     k = build.phi(_INDEX)
@@ -75,8 +97,8 @@ def _emit(
     panel = [
         build.load(_vector(build, w, build.add(place, _INDEX(LANES * v))), align=4) for v in range(vectors)
     ]
-    if vectors * LANES == PANEL:
-        _fetch(build, w, build.add(place, _INDEX(AHEAD)))
+    if fetching:
+        _fetch(build, build.add(fetch, build.mul(k, fetch_step)), vectors)
     fma = _function(build, f"llvm.fma.v{LANES}f32", _VECTOR, [_VECTOR] * 3)
     products = []
     for row in range(rows):
@@ -118,12 +140,15 @@ def _spread(build: ir.IRBuilder, value: Any) -> Any:
     return build.shuffle_vector(build.insert_element(undefined, value, _INT(0)), undefined, first)
 
 
-def _fetch(build: ir.IRBuilder, base: Any, index: Any) -> None:
-    """Asks for a panel's row of weights; a place beyond the weights does no harm."""
+def _fetch(build: ir.IRBuilder, address: Any, lines: int) -> None:
+    """Asks for cache lines from an address on; a place beyond the weights does no harm.
+
+    They go to the second cache: on their way into the first, too few can be under way at once.
+    """
     prefetch = _function(build, "llvm.prefetch.p0", ir.VoidType(), [_BYTE.as_pointer(), _INT, _INT, _INT])
-    for line in range(0, PANEL, _LINE):
-        address = build.bitcast(build.gep(base, [build.add(index, _INDEX(line))]), _BYTE.as_pointer())
-        build.call(prefetch, [address, _INT(0), _INT(3), _INT(1)])
+    for line in range(lines):
+        place = build.inttoptr(build.add(address, _INDEX(_LINE * line)), _BYTE.as_pointer())
+        build.call(prefetch, [place, _INT(0), _INT(2), _INT(1)])
 
 
 def _function(build: ir.IRBuilder, name: str, result: Any, arguments: list[Any]) -> Any:
@@ -132,7 +157,7 @@ def _function(build: ir.IRBuilder, name: str, result: Any, arguments: list[Any])
 
 
 def _multiply(columns: int) -> Callable[..., None]:
-    one, two, four, six = (_tile(rows, columns) for rows in (1, 2, 4, 6))
+    tile = _tile(columns, fetching=False)
 
     @compiled()
     def multiply(
@@ -142,21 +167,15 @@ def _multiply(columns: int) -> Callable[..., None]:
 
         x, w, y: addresses; steps: floats from one row to the next; depth: at least 1.
         """
-        row = 0
-        while rows - row >= 6:
-            six(x + 4 * row * x_step, x_step, w, w_step, y + 4 * row * y_step, y_step, depth, add)
-            row += 6
-        if rows - row >= 4:
-            four(x + 4 * row * x_step, x_step, w, w_step, y + 4 * row * y_step, y_step, depth, add)
-            row += 4
-        if rows - row >= 2:
-            two(x + 4 * row * x_step, x_step, w, w_step, y + 4 * row * y_step, y_step, depth, add)
-            row += 2
-        if rows - row >= 1:
-            one(x + 4 * row * x_step, x_step, w, w_step, y + 4 * row * y_step, y_step, depth, add)
+        for row in range(0, rows, TILE):
+            left, out = x + 4 * row * x_step, y + 4 * row * y_step
+            tile(min(TILE, rows - row), left, x_step, w, w_step, out, y_step, depth, add, 0, 0)
 
     return multiply
 
 
 multiply_panel = _multiply(PANEL)
 multiply_lanes = _multiply(LANES)
+# As `multiply_panel` for at most TILE rows, given first; every step into the depth asks for a panel's row of
+# cache lines, `fetch_step` bytes further on than the step before, from the address `fetch` on.
+fetching_tile = _tile(PANEL, fetching=True)

@@ -39,7 +39,7 @@ def test_a_row_has_the_same_bits_among_any_number_of_rows_and_threads(out, depth
         for threads in {1, before}:
             numba.set_num_threads(threads)
             alone = np.concatenate([product(row[None], packed) for row in x])
-            for count in (2, 3, 4, 5, 6, 7, 9, 11, 12, 37):
+            for count in (2, 3, 4, 5, 6, 7, 9, 11, 12, 13, 17, 24, 25, 37):
                 assert np.array_equal(product(x[:count], packed), alone[:count])
                 assert np.array_equal(product(x[-count:], packed), alone[-count:])
     finally:
