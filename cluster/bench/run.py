@@ -13,15 +13,14 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from cluster.app import running
 from cluster.bench import speed
-from cluster.bench.contestants import Cluster, Contestant, InProcess, Transformers
+from cluster.bench.apart import apart
+from cluster.bench.contestants import Cluster, Contestant, in_process, stock
 from cluster.bench.machine import measure, weight_bytes
-from cluster.checkpoints import load_model
+from cluster.checkpoints import load_model, resolve
 from cluster.client import Client
 from cluster.config import load_config
 from cluster.speculation.law import COUPLED, NONE
-from verifier_service.build import load_target
-
-_LOOKUP_TOKENS = 10
+from verifier_service.spec import VerifierSpec
 
 
 def run_speed(model: str | None, tokens: int, pairs: int, out: Path | None, as_json: bool) -> None:
@@ -29,15 +28,17 @@ def run_speed(model: str | None, tokens: int, pairs: int, out: Path | None, as_j
     overrides = ["emulation.enabled=true", "gateway.grpc_port=0", "gateway.http_port=0"]
     config = load_config(None, overrides, {"model": model} if model else None)
     spec = config.verifier_spec()
-    loaded = load_target(spec)
-    stock = load_model(loaded.checkpoint, spec.dtype, spec.device)
-    machine, weights = measure(), weight_bytes(list(stock.parameters()))
-    with running(config) as cluster, Client(cluster.grpc_address) as client, _progress() as say:
+    machine, weights = measure(), _weight_bytes(spec)
+    with (
+        apart(stock, spec) as transformers,
+        apart(in_process, spec) as ours,
+        running(config) as cluster,
+        Client(cluster.grpc_address) as client,
+        _progress() as say,
+    ):
         contestants: list[Contestant] = [
-            Transformers(stock, loaded),
-            Transformers(stock, loaded, lookup=_LOOKUP_TOKENS),
-            InProcess(loaded, spec, NONE),
-            InProcess(loaded, spec, COUPLED),
+            *transformers,
+            *ours,
             Cluster(client, NONE),
             Cluster(client, COUPLED),
         ]
@@ -50,6 +51,12 @@ def run_speed(model: str | None, tokens: int, pairs: int, out: Path | None, as_j
         sys.stdout.write(json.dumps(report) + "\n")
     else:
         speed.render(timings, machine, weights, Console())
+
+
+def _weight_bytes(spec: VerifierSpec) -> int:
+    """What one decoding step reads at least."""
+    checkpoint = resolve(spec.model, Path(spec.cache_dir) if spec.cache_dir else None)
+    return weight_bytes(list(load_model(checkpoint, spec.dtype, spec.device).parameters()))
 
 
 @contextmanager

@@ -15,8 +15,8 @@ from cluster.kernels.tile import PANEL, TILE, fetching_tile
 
 Floats = npt.NDArray[np.float32]
 Address: TypeAlias = "int | np.signedinteger[Any]"
-# Depth to which all tiles are multiplied before going deeper, so that this part of a panel is read from memory
-# once; and how far ahead of its use a panel is fetched.
+# Depth to which all tiles are multiplied before going deeper, so that this part of a panel is read from
+# memory once; and how far ahead of its use a panel is fetched.
 _DEPTH = 128
 
 
@@ -26,8 +26,8 @@ def pack_weight(weight: Tensor) -> Floats:
     panels = -(-out // PANEL)
     packed = torch.zeros(panels * PANEL, depth)
     packed[:out] = weight
-    # Memory of numpy's own, which asks for huge pages: with small ones, looking up addresses takes longer than
-    # multiplying.
+    # Memory of numpy's own, which asks for huge pages: with small ones, looking up addresses takes longer
+    # than multiplying.
     array: Floats = np.empty((panels, depth, PANEL), np.float32)
     array[:] = packed.view(panels, PANEL, depth).transpose(1, 2).numpy()
     return array
