@@ -134,7 +134,7 @@ class Verifier(_Section):
     gather_s: float = Field(default=0.005, ge=0)
     draft_deadline_s: float = Field(default=2.0, gt=0)
     draft_patience_s: float = Field(default=30.0, gt=0)
-    stream_interval_s: float = Field(default=0.05, ge=0, le=10)
+    stream_interval_s: float = Field(default=0.2, ge=0, le=10)
     proposal_entries: int = Field(default=16, ge=1, le=256)
     replicas: Count = 1
     max_replicas: Count | None = None

@@ -52,7 +52,7 @@ class VerifierSpec:
     gather_s: float = 0.005
     draft_deadline_s: float = 2.0
     draft_patience_s: float = 30.0
-    stream_interval_s: float = 0.05
+    stream_interval_s: float = 0.2
     proposal_entries: int = 16
     drafting: DraftingMode = DraftingMode.REMOTE
     audit: bool = True
