@@ -278,6 +278,29 @@ def demo(
 
 
 @bench.command()
+def int8(
+    tokens: Annotated[int, typer.Option(min=8, help="The most tokens of each answer.")] = 64,
+    pairs: Annotated[int, typer.Option(min=1, help="Repetitions; fewer than 7 resolve little.")] = 7,
+    model: Annotated[str | None, typer.Option(help="Packaged name, local directory or hub id.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write every measurement to this file, as JSON.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Plain decoding with weights in int8 against the same in float32, one request at a time."""
+    from cluster.bench.run import run_integers
+    from cluster.checkpoints import CheckpointError
+
+    try:
+        run_integers(model, tokens, pairs, out, as_json)
+    except CheckpointError as error:
+        _fail("START_FAILED", str(error), as_json, 1)
+    except ValueError as error:
+        _fail("INVALID_ARGUMENT", str(error), as_json, 2)
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
+@bench.command()
 def speed(
     tokens: Annotated[int, typer.Option(min=8, help="The most tokens of each answer.")] = 64,
     pairs: Annotated[int, typer.Option(min=1, help="Repetitions; fewer than 7 resolve little.")] = 7,

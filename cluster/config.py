@@ -114,12 +114,13 @@ class Gateway(_Section):
 
 
 class Verifier(_Section):
-    """The fields of VerifierSpec, replicas and placement. max_replicas: how many Serve may add to while each
-    has more requests than max_active; unset: none. block_length is the most drafts of a round,
+    """The fields of VerifierSpec, replicas and placement. dtype: of weights and arithmetic; int8: of weights
+    alone, on a CPU, which makes another model of the checkpoint. max_replicas: how many Serve may add to
+    while each has more requests than max_active; unset: none. block_length is the most drafts of a round,
     block_length_min the least under planner goodput, which by itself drafts as many as pay.
     """
 
-    dtype: Dtype = "float32"
+    dtype: Literal["float32", "bfloat16", "float16", "int8"] = "float32"
     device: str = "cpu"
     threads: int = Field(default=0, ge=0)
     max_active: Count = 16
@@ -153,6 +154,12 @@ class Verifier(_Section):
             raise ValueError(
                 f"max_replicas must be at least replicas = {self.replicas}, got {self.max_replicas}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _integers_are_for_a_cpu(self) -> Self:
+        if self.dtype == "int8" and self.device != "cpu":
+            raise ValueError(f"dtype int8 runs on device cpu alone, got {self.device}")
         return self
 
     @model_validator(mode="after")

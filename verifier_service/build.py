@@ -28,8 +28,9 @@ from verifier_service.engine import Engine
 from verifier_service.invariance import rows_are_invariant
 from verifier_service.limits import Limits
 from verifier_service.metering import Meters
+from verifier_service.packing import quantize
 from verifier_service.profiling import profile
-from verifier_service.spec import VerifierSpec
+from verifier_service.spec import INT8, VerifierSpec
 from verifier_service.target import TargetModel
 from verifier_service.uncertainty import logit_discrepancy
 
@@ -52,14 +53,18 @@ class LoadedTarget:
 def load_target(spec: VerifierSpec) -> LoadedTarget:
     """Loads the spec's checkpoint, checks whether its rows are bitwise invariant here, and times its steps.
 
-    Raises CheckpointError; ValueError for a model whose attention is not supported.
+    Raises CheckpointError; ValueError for a model whose attention is not supported, and for int8 elsewhere
+    than on a CPU.
     """
     checkpoint = resolve(spec.model, Path(spec.cache_dir) if spec.cache_dir else None)
     tokenizer = load_tokenizer(checkpoint)
-    model = load_model(checkpoint, spec.dtype, spec.device)
+    integers = spec.dtype == INT8
+    model = load_model(checkpoint, "float32" if integers else spec.dtype, spec.device)
+    if integers:
+        quantize(model)
     stop_ids = end_of_sequence_ids(model, tokenizer)
     # Before the target packs the weights away.
-    target = TargetModel(model, weights_hash(model), spec.threads, spec.kv_tokens)
+    target = TargetModel(model, weights_hash(model), spec.threads, spec.kv_tokens, integers)
     invariant = rows_are_invariant(target)
     log.info("%s: rows are %s invariant", spec.model, "bitwise" if invariant else "not bitwise")
     numerics = target.numerics(invariant)

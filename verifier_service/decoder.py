@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from cluster.kernels.elementwise import norm
 from cluster.kernels.layers import GATES, LayerWeights, Shape, run_layers
-from cluster.kernels.linear import Floats, linear, pack_weight
+from cluster.kernels.linear import Floats, Panels, linear, pack_weight
 from cluster.kernels.tile import PANEL
 from verifier_service.attention import Batch
 from verifier_service.kv_cache import KVPool
@@ -34,16 +34,17 @@ def can_decode(model: PreTrainedModel) -> bool:
 
 
 class Decoder:
-    """Takes over the weights of a model that `can_decode` accepts; keys and values go to `pool`."""
+    """Takes over the weights of a model that `can_decode` accepts; keys and values go to `pool`. integers:
+    products are kept as int8, for weights that `quantize` rounded."""
 
-    def __init__(self, model: Any, pool: KVPool) -> None:
+    def __init__(self, model: Any, pool: KVPool, integers: bool = False) -> None:
         config, layers = model.config, model.model.layers
         attention = layers[0].self_attn
         self._pool = pool
         self._vocab: int = config.vocab_size
         self._embedding: Floats = _array(model.model.embed_tokens.weight)
         self._norm: Floats = _array(model.model.norm.weight)
-        self._head = pack_weight(model.lm_head.weight.detach())
+        self._head = pack_weight(model.lm_head.weight.detach(), integers)
         self._rotary = model.model.rotary_emb
         self._turns: tuple[Floats, Floats] = _turns(self._rotary, 1)
         self._shape = Shape(
@@ -54,7 +55,7 @@ class Decoder:
             scale=attention.scaling,
         )
         self._eps = np.float32(self._shape.eps)
-        self._weights = _layer_weights(layers, pool.dim)
+        self._weights = _layer_weights(layers, pool.dim, integers)
         self._windows = np.array([_window(layer.self_attn, config) for layer in layers], np.int64)
 
     def forward(self, tokens: Tensor, positions: Tensor, batch: Batch, keep: Tensor) -> Tensor:
@@ -66,7 +67,7 @@ class Decoder:
         run_layers(hidden, self._weights, self._shape, cos, sin, keys, values, *places, self._windows)
         last = hidden[keep.numpy()]
         norm(last, self._norm, self._eps, last)
-        logits = np.empty((len(last), self._head.shape[0] * PANEL), np.float32)
+        logits = np.empty((len(last), self._head.values.shape[0] * PANEL), np.float32)
         linear(last, self._head, logits)
         return torch.from_numpy(logits)[:, : self._vocab]
 
@@ -97,18 +98,22 @@ def _window(attention: Any, config: Any) -> int:
     return window or 0
 
 
-def _layer_weights(layers: Any, room: int) -> LayerWeights:
+def _layer_weights(layers: Any, room: int, integers: bool) -> LayerWeights:
     """room: what heads are filled up to."""
 
     def stacked(part: Callable[[Any], Floats]) -> Floats:
         return np.stack([part(layer) for layer in layers])
 
+    def packed(part: Callable[[Any], Tensor]) -> Panels:
+        values, scales = zip(*(pack_weight(part(layer).detach(), integers) for layer in layers), strict=True)
+        return Panels(np.stack(values), np.stack(scales))
+
     dim = layers[0].self_attn.head_dim
     nothing = np.zeros(0, np.float32)
 
-    def qkv(layer: Any) -> Floats:
+    def qkv(layer: Any) -> Tensor:
         parts = (layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj)
-        return pack_weight(torch.cat([_widened(part.weight.detach(), dim, room) for part in parts]))
+        return torch.cat([_widened(part.weight.detach(), dim, room) for part in parts])
 
     def bias(layer: Any) -> Floats:
         parts = (layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj)
@@ -122,16 +127,14 @@ def _layer_weights(layers: Any, room: int) -> LayerWeights:
 
     return LayerWeights(
         before_attention=stacked(lambda layer: _array(layer.input_layernorm.weight)),
-        qkv=stacked(qkv),
+        qkv=packed(qkv),
         qkv_bias=stacked(bias),
         query_norm=stacked(lambda layer: head_norm(layer, "q_norm")),
         key_norm=stacked(lambda layer: head_norm(layer, "k_norm")),
-        out=stacked(
-            lambda layer: pack_weight(_widened(layer.self_attn.o_proj.weight.detach().T, dim, room).T)
-        ),
+        out=packed(lambda layer: _widened(layer.self_attn.o_proj.weight.detach().T, dim, room).T),
         before_mlp=stacked(lambda layer: _array(layer.post_attention_layernorm.weight)),
-        gate_up=stacked(lambda layer: _gate_up(layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight)),
-        down=stacked(lambda layer: pack_weight(layer.mlp.down_proj.weight.detach())),
+        gate_up=packed(lambda layer: _gate_up(layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight)),
+        down=packed(lambda layer: layer.mlp.down_proj.weight),
     )
 
 
@@ -141,11 +144,11 @@ def _widened(weight: Tensor, dim: int, room: int) -> Tensor:
     return torch.nn.functional.pad(heads, (0, 0, 0, room - dim)).flatten(0, 1)
 
 
-def _gate_up(gate: Tensor, up: Tensor) -> Floats:
+def _gate_up(gate: Tensor, up: Tensor) -> Tensor:
     """Both in panels of GATES gates and the ups that belong to them."""
     surplus = -gate.shape[0] % GATES
     parts = [
         torch.nn.functional.pad(part.detach(), (0, 0, 0, surplus)).unflatten(0, (-1, GATES))
         for part in (gate, up)
     ]
-    return pack_weight(torch.cat(parts, dim=1).flatten(0, 1))
+    return torch.cat(parts, dim=1).flatten(0, 1)

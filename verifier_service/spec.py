@@ -8,6 +8,9 @@ from enum import StrEnum
 from cluster.channel.spec import LOOPBACK, Channel
 from cluster.scheduling import PlannerName
 
+# A dtype: float32 with weights rounded to integers.
+INT8 = "int8"
+
 
 class DraftingMode(StrEnum):
     """Where blocks come from: drafter replicas, an n-gram drafter in this process, whichever of both
@@ -21,8 +24,9 @@ class DraftingMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class VerifierSpec:
-    """model: a checkpoint reference; threads: CPU threads, 0 for all cores; max_active: sequences in
-    the batch; max_queued: sequences that wait for a place; kv_tokens: tokens held in the KV cache;
+    """model: a checkpoint reference; dtype: as torch names it, or INT8; threads: CPU threads, 0 for all
+    cores; max_active: sequences in the batch; max_queued: sequences that wait for a place; kv_tokens: tokens
+    held in the KV cache;
     step_rows: token rows of one forward; planner: who decides how much is drafted; block_length,
     block_length_min: bounds of the drafts of a round; stop_below: max q before which a block ends;
     draft_ahead: whether drafters may guess a round's outcome and go on; gather_s: seconds to wait for the

@@ -18,6 +18,7 @@ from verifier_service import attention, packing
 from verifier_service.attention import Batch, Segment
 from verifier_service.decoder import Decoder, can_decode
 from verifier_service.kv_cache import KVPool, SequenceCache
+from verifier_service.spec import INT8
 
 log = logging.getLogger(__name__)
 
@@ -41,12 +42,18 @@ class TargetModel:
     """A transformers causal LM over paged keys and values, on a CPU through our own kernels.
 
     model: loaded, in evaluation mode; it is changed in place. threads: CPU threads, 0 for all cores;
-    kv_tokens: tokens of cache, at least the model's context. Raises ValueError for a model that cannot run
+    kv_tokens: tokens of cache, at least the model's context; integers: the weights were rounded by `quantize`
+    and are to be kept as int8. Raises ValueError for a model that cannot run
     so: at once, or at its first forward for attention with a feature that is not implemented.
     """
 
     def __init__(
-        self, model: PreTrainedModel, weights_hash: str, threads: int = 0, kv_tokens: int = 65536
+        self,
+        model: PreTrainedModel,
+        weights_hash: str,
+        threads: int = 0,
+        kv_tokens: int = 65536,
+        integers: bool = False,
     ) -> None:
         _refuse_unsupported(model)
         most: int = config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
@@ -60,12 +67,15 @@ class TargetModel:
         self.context: int = text.max_position_embeddings
         self.pool = _pool(model, max(kv_tokens, self.context))
         self._ours = self._device.type == "cpu" and model.dtype == torch.float32
+        self._integers = integers
+        if integers and not self._ours:
+            raise ValueError("weights in int8 run on a CPU alone")
         self._decoder = self._own_decoder() if self._ours else None
         if self._decoder is None:
             attention.register()
             model.set_attn_implementation(attention.NAME)
             if self._ours:
-                packing.pack(model)
+                packing.pack(model, integers)
         else:
             # Its weights were taken over.
             model.model.layers = None
@@ -124,7 +134,7 @@ class TargetModel:
         positions = torch.arange(min(_PROBE_ROWS, self.context))
         probe = (37 * positions * positions + 11) % self.vocab_size
         expected = self._model(probe[None]).logits[0]
-        decoder = Decoder(self._model, self.pool)
+        decoder = Decoder(self._model, self.pool, self._integers)
         cache = self.pool.open()
         segments = [Segment(cache, 0, len(probe), 0)]
         got = decoder.forward(probe, positions, Batch(segments, self.pool), positions)
@@ -145,7 +155,7 @@ class TargetModel:
             kernels = f"torch-{torch.__version__}/{self._device.type}/sdpa"
         return Numerics(
             weights_hash=self._weights_hash,
-            dtype=str(self._dtype).removeprefix("torch."),
+            dtype=INT8 if self._integers else str(self._dtype).removeprefix("torch."),
             kernels=kernels,
             threads=self._threads,
             row_invariant=row_invariant,

@@ -60,6 +60,8 @@ class InProcess:
 
     def __init__(self, loaded: LoadedTarget, spec: VerifierSpec, law: Law) -> None:
         self.name = f"in-process {law}" + (" n-gram" if law == COUPLED else "")
+        if spec.dtype != "float32":
+            self.name += f", {spec.dtype}"
         self._law = law
         self._prompting = TokenizerPrompting(loaded.tokenizer, loaded.model.vocab_size, loaded.model.context)
         self._engine = build_engine(loaded, spec, LocalDrafting(NgramDrafter()), NoOpTracer())
@@ -104,3 +106,8 @@ def in_process(spec: VerifierSpec) -> list[Contestant]:
     """Our engine without speculation and with it, on one copy of the weights."""
     loaded = load_target(spec)
     return [InProcess(loaded, spec, law) for law in (NONE, COUPLED)]
+
+
+def plain(spec: VerifierSpec) -> list[Contestant]:
+    """Our engine without speculation."""
+    return [InProcess(load_target(spec), spec, NONE)]

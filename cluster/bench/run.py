@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -14,13 +15,13 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from cluster.app import running
 from cluster.bench import speed
 from cluster.bench.apart import apart
-from cluster.bench.contestants import Cluster, Contestant, in_process, stock
-from cluster.bench.machine import measure, weight_bytes
+from cluster.bench.contestants import Cluster, Contestant, in_process, plain, stock
+from cluster.bench.machine import Machine, measure, weight_bytes
 from cluster.checkpoints import load_model, resolve
 from cluster.client import Client
 from cluster.config import load_config
 from cluster.speculation.law import COUPLED, NONE
-from verifier_service.spec import VerifierSpec
+from verifier_service.spec import INT8, VerifierSpec
 
 
 def run_speed(model: str | None, tokens: int, pairs: int, out: Path | None, as_json: bool) -> None:
@@ -43,6 +44,25 @@ def run_speed(model: str | None, tokens: int, pairs: int, out: Path | None, as_j
             Cluster(client, COUPLED),
         ]
         timings = speed.measure(contestants, tokens, pairs, say)
+    _report(timings, machine, weights, out, as_json)
+
+
+def run_integers(model: str | None, tokens: int, pairs: int, out: Path | None, as_json: bool) -> None:
+    """`truedraft bench int8`. Raises CheckpointError; ValueError where weights in int8 cannot run."""
+    spec = load_config(None, (), {"model": model} if model else None).verifier_spec()
+    machine, weights = measure(), _weight_bytes(spec)
+    with (
+        apart(plain, spec) as floats,
+        apart(plain, replace(spec, dtype=INT8)) as integers,
+        _progress() as say,
+    ):
+        timings = speed.measure([*floats, *integers], tokens, pairs, say)
+    _report(timings, machine, weights, out, as_json)
+
+
+def _report(
+    timings: Sequence[speed.Timing], machine: Machine, weights: int, out: Path | None, as_json: bool
+) -> None:
     report = speed.as_json(timings, machine, weights)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)

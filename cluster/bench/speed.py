@@ -36,12 +36,14 @@ class Target:
 NONE, COUPLED = "in-process none", "in-process coupled n-gram"
 GENERATE, LOOKUP = "transformers generate", "transformers prompt lookup"
 CLUSTER = "cluster coupled n-gram"
+INTEGERS = "in-process none, int8"
 
 TARGETS = (
     Target(NONE, GENERATE, 1.15, tuple(KINDS), mean=True),
     Target(COUPLED, NONE, 0.92, tuple(KINDS)),
     Target(COUPLED, NONE, 2.0, ("edit",)),
     Target(CLUSTER, COUPLED, 0.92, tuple(KINDS), mean=True),
+    Target(INTEGERS, NONE, 1.8, tuple(KINDS), mean=True),
 )
 
 

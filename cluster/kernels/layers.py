@@ -10,7 +10,7 @@ from numba import intp, prange
 from cluster.kernels import compiled
 from cluster.kernels.attention import Integers, attend, store
 from cluster.kernels.elementwise import exponential, inverse_rms, norm
-from cluster.kernels.linear import Floats, add_linear, linear, panel_product
+from cluster.kernels.linear import Floats, Panels, add_linear, linear, one_of, panel_product
 from cluster.kernels.tile import PANEL
 
 # A panel of the gated unit holds this many gates, then the ups that belong to them.
@@ -18,7 +18,7 @@ GATES = PANEL // 2
 
 
 class LayerWeights(NamedTuple):
-    """Of all layers. Norms: [layers, hidden]; products: [layers, panels, in, PANEL]; qkv_bias: [layers, out];
+    """Of all layers. Norms: [layers, hidden]; products: a weight for each layer; qkv_bias: [layers, out];
     query_norm, key_norm: [layers, dim]; those of the last three that a model lacks: [layers, 0].
 
     The outputs of qkv are its heads one after another, each filled up with zeros to the cache's dimension,
@@ -26,14 +26,14 @@ class LayerWeights(NamedTuple):
     """
 
     before_attention: Floats
-    qkv: Floats
+    qkv: Panels
     qkv_bias: Floats
     query_norm: Floats
     key_norm: Floats
-    out: Floats
+    out: Panels
     before_mlp: Floats
-    gate_up: Floats
-    down: Floats
+    gate_up: Panels
+    down: Panels
 
 
 class Shape(NamedTuple):
@@ -90,13 +90,13 @@ def _rotate(
 
 
 @compiled(parallel=True)
-def _gated(x: Floats, w: Floats, y: Floats) -> None:
+def _gated(x: Floats, w: Panels, y: Floats) -> None:
     """y [rows, inner] = silu(gate) * up, both from w (Shazeer, arXiv 2002.05202, section 2, SwiGLU)."""
     rows, depth = x.shape
-    left, panels = intp(x.ctypes.data), intp(w.ctypes.data)
-    for panel in prange(w.shape[0]):
+    left = intp(x.ctypes.data)
+    for panel in prange(w.values.shape[0]):
         both = np.empty((rows, PANEL), np.float32)
-        panel_product(left, rows, depth, panels + 4 * panel * depth * PANEL, intp(both.ctypes.data), PANEL)
+        panel_product(left, rows, depth, w, panel, intp(both.ctypes.data), PANEL)
         first = panel * GATES
         count = min(GATES, y.shape[1] - first)
         for row in range(rows):
@@ -126,7 +126,7 @@ def run_layers(
     kv_heads, room = keys.shape[2], keys.shape[3]
     eps = np.float32(shape.eps)
     normed = np.empty((rows, size), np.float32)
-    projected = np.empty((rows, weights.qkv.shape[1] * PANEL), np.float32)
+    projected = np.empty((rows, weights.qkv.values.shape[1] * PANEL), np.float32)
     # Zeros: what fills a head up to the cache's dimension stays.
     query = np.zeros((rows, shape.heads, room), np.float32)
     key = np.zeros((rows, kv_heads, room), np.float32)
@@ -134,9 +134,9 @@ def run_layers(
     attended = np.empty((rows, shape.heads, room), np.float32)
     activated = np.empty((rows, shape.inner), np.float32)
     joined = attended.reshape(rows, shape.heads * room)
-    for layer in range(weights.qkv.shape[0]):
+    for layer in range(weights.qkv.values.shape[0]):
         norm(hidden, weights.before_attention[layer], eps, normed)
-        linear(normed, weights.qkv[layer], projected)
+        linear(normed, one_of(weights.qkv, layer), projected)
         _rotate(
             projected,
             weights.qkv_bias[layer],
@@ -152,7 +152,7 @@ def run_layers(
         )
         store(key, value, keys[layer], values[layer], tables, owners, positions)
         attend(query, keys[layer], values[layer], tables, owners, positions, windows[layer], attended)
-        add_linear(joined, weights.out[layer], hidden)
+        add_linear(joined, one_of(weights.out, layer), hidden)
         norm(hidden, weights.before_mlp[layer], eps, normed)
-        _gated(normed, weights.gate_up[layer], activated)
-        add_linear(activated, weights.down[layer], hidden)
+        _gated(normed, one_of(weights.gate_up, layer), activated)
+        add_linear(activated, one_of(weights.down, layer), hidden)

@@ -1,5 +1,7 @@
 """The one matrix kernel: a few rows times a narrow panel of weights, in LLVM IR.
 
+Weights are float32, or int8 with a scale for each output: the integers are multiplied, the sums are scaled.
+
 Every output is one chain of fused multiply-adds over k in ascending order, held in a register lane. Its
 bits therefore follow from its own row and its own column alone: not from how many rows are computed
 together, not from the number of threads, and not from the width of the machine's vectors.
@@ -10,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from llvmlite import binding, ir
 from numba import types
 from numba.extending import intrinsic
@@ -25,15 +28,22 @@ TILE = 12 if binding.get_host_cpu_features().get("avx512f") else 3
 _FLOAT, _INDEX, _INT, _BYTE = ir.FloatType(), ir.IntType(64), ir.IntType(32), ir.IntType(8)
 _VECTOR = ir.VectorType(_FLOAT, LANES)
 _LINE = 64  # bytes of a cache line
-_SIGNATURE = types.void(*[types.intp] * 8, types.boolean, *[types.intp] * 2)
+_INTEGERS = ir.VectorType(_BYTE, LANES)
+_ARGUMENTS = [types.intp] * 8 + [types.boolean] + [types.intp] * 3
 
 
 def _tile(columns: int, fetching: bool) -> Any:
-    """The kernel for 1 to TILE rows and `columns`, a multiple of LANES; arguments as of `multiply`."""
+    """The kernel for 1 to TILE rows and `columns`, a multiple of LANES; arguments as of `multiply`.
+
+    like: an array of the weights' type, or a number of it; fetch, fetch_step: where the first step into the
+    depth asks for a panel's row of cache lines, and how many bytes further on each step does; scales: the
+    address of the outputs' scales, 0 to leave the sums as they are.
+    """
 
     @intrinsic
     def tile(
         typing: Any,
+        like: Any,
         rows: Any,
         x: Any,
         x_step: Any,
@@ -45,21 +55,24 @@ def _tile(columns: int, fetching: bool) -> Any:
         add: Any,
         fetch: Any,
         fetch_step: Any,
+        scales: Any,
     ) -> Any:
+        integers = getattr(like, "dtype", like) == types.int8
+
         def generate(context: Any, build: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-            count, *others = arguments
+            _, count, *others = arguments
             done = build.append_basic_block("done")
             cases = build.switch(count, done)
             for rows in range(1, TILE + 1):
                 case = build.append_basic_block(f"rows{rows}")
                 cases.add_case(_INDEX(rows), case)
                 build.position_at_end(case)
-                _emit(build, rows, columns // LANES, fetching, *others)
+                _emit(build, rows, columns // LANES, fetching, integers, *others)
                 build.branch(done)
             build.position_at_end(done)
             return context.get_dummy_value()
 
-        return _SIGNATURE, generate
+        return types.void(like, *_ARGUMENTS), generate
 
     return tile
 
@@ -69,6 +82,7 @@ def _emit(
     rows: int,
     vectors: int,
     fetching: bool,
+    integers: bool,
     x: Any,
     x_step: Any,
     w: Any,
@@ -79,8 +93,10 @@ def _emit(
     add: Any,
     fetch: Any,
     fetch_step: Any,
+    scales: Any,
 ) -> None:
-    x, w, y = (build.inttoptr(address, _FLOAT.as_pointer()) for address in (x, w, y))
+    x, y = (build.inttoptr(address, _FLOAT.as_pointer()) for address in (x, y))
+    w = build.inttoptr(w, (_BYTE if integers else _FLOAT).as_pointer())
     lefts = [build.gep(x, [build.mul(x_step, _INDEX(row))]) for row in range(rows)]
     outs = [
         _vector(build, y, build.add(build.mul(y_step, _INDEX(row)), _INDEX(LANES * v)))
@@ -94,11 +110,10 @@ def _emit(
     k = build.phi(_INDEX)
     sums = [build.phi(_VECTOR) for _ in outs]
     place = build.mul(k, w_step)
-    panel = [
-        build.load(_vector(build, w, build.add(place, _INDEX(LANES * v))), align=4) for v in range(vectors)
-    ]
+    panel = [_weights(build, w, build.add(place, _INDEX(LANES * v)), integers) for v in range(vectors)]
     if fetching:
-        _fetch(build, build.add(fetch, build.mul(k, fetch_step)), vectors)
+        lines = -(-vectors * LANES * (1 if integers else 4) // _LINE)
+        _fetch(build, build.add(fetch, build.mul(k, fetch_step)), lines)
     fma = _function(build, f"llvm.fma.v{LANES}f32", _VECTOR, [_VECTOR] * 3)
     products = []
     for row in range(rows):
@@ -110,8 +125,35 @@ def _emit(
         phi.add_incoming(following, loop)
     build.cbranch(build.icmp_signed("<", after, depth), loop, done)
     build.position_at_end(done)
+    if integers:
+        factors = _factors(build, scales, vectors)
+        products = [build.fmul(product, factors[i % vectors]) for i, product in enumerate(products)]
     for out, product in zip(outs, products, strict=True):
         build.store(product, out, align=4)
+
+
+def _weights(build: ir.IRBuilder, base: Any, index: Any, integers: bool) -> Any:
+    if not integers:
+        return build.load(_vector(build, base, index), align=4)
+    stored = build.load(build.bitcast(build.gep(base, [index]), _INTEGERS.as_pointer()), align=1)
+    return build.sitofp(build.sext(stored, ir.VectorType(_INT, LANES)), _VECTOR)
+
+
+def _factors(build: ir.IRBuilder, scales: Any, vectors: int) -> list[Any]:
+    """The outputs' scales, or ones where there is no address."""
+    one = ir.Constant(_VECTOR, [1.0] * LANES)
+    base = build.inttoptr(scales, _FLOAT.as_pointer())
+    with build.if_else(build.icmp_signed("!=", scales, _INDEX(0))) as (then, otherwise):
+        with then:
+            given = [build.load(_vector(build, base, _INDEX(LANES * v)), align=4) for v in range(vectors)]
+            giving = build.block
+        with otherwise:
+            none = build.block
+    factors = [build.phi(_VECTOR) for _ in range(vectors)]
+    for factor, value in zip(factors, given, strict=True):
+        factor.add_incoming(value, giving)
+        factor.add_incoming(one, none)
+    return factors
 
 
 def _starts(build: ir.IRBuilder, outs: list[Any], add: Any) -> list[Any]:
@@ -156,6 +198,9 @@ def _function(build: ir.IRBuilder, name: str, result: Any, arguments: list[Any])
     return known or ir.Function(build.module, ir.FunctionType(result, arguments), name)
 
 
+_FLOAT32 = np.float32(0)
+
+
 def _multiply(columns: int) -> Callable[..., None]:
     tile = _tile(columns, fetching=False)
 
@@ -169,13 +214,12 @@ def _multiply(columns: int) -> Callable[..., None]:
         """
         for row in range(0, rows, TILE):
             left, out = x + 4 * row * x_step, y + 4 * row * y_step
-            tile(min(TILE, rows - row), left, x_step, w, w_step, out, y_step, depth, add, 0, 0)
+            tile(_FLOAT32, min(TILE, rows - row), left, x_step, w, w_step, out, y_step, depth, add, 0, 0, 0)
 
     return multiply
 
 
 multiply_panel = _multiply(PANEL)
 multiply_lanes = _multiply(LANES)
-# As `multiply_panel` for at most TILE rows, given first; every step into the depth asks for a panel's row of
-# cache lines, `fetch_step` bytes further on than the step before, from the address `fetch` on.
+# For weights that come from memory.
 fetching_tile = _tile(PANEL, fetching=True)

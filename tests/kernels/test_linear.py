@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cluster.kernels.elementwise import exponential, inverse_rms, norm
-from cluster.kernels.linear import add_linear, linear, pack_weight
+from cluster.kernels.linear import add_linear, integers_of, linear, pack_weight
 from cluster.kernels.tile import PANEL
 
 SIZES = [(1, 1), (64, 64), (65, 7), (200, 63), (130, 129), (48, 300)]
@@ -17,7 +17,7 @@ def random(*shape, seed=0):
 
 
 def product(x, packed):
-    y = np.full((len(x), packed.shape[0] * PANEL), np.nan, np.float32)
+    y = np.full((len(x), packed.values.shape[0] * PANEL), np.nan, np.float32)
     linear(np.ascontiguousarray(x), packed, y)
     return y
 
@@ -32,8 +32,31 @@ def test_products_are_those_of_double_precision(out, depth):
 
 
 @pytest.mark.parametrize(("out", "depth"), SIZES)
-def test_a_row_has_the_same_bits_among_any_number_of_rows_and_threads(out, depth):
-    packed, x = pack_weight(torch.from_numpy(random(out, depth))), random(37, depth, seed=1)
+def test_products_of_integers_are_those_of_the_rounded_weight(out, depth):
+    weight, x = torch.from_numpy(random(out, depth)), random(13, depth, seed=1)
+    integers, scales = integers_of(weight)
+    assert integers.abs().max() == 127
+    torch.testing.assert_close(integers * scales[:, None], weight, rtol=0, atol=float(scales.max()) / 2)
+    y = product(x, pack_weight(weight, integers=True))
+    expected = x.astype(np.float64) @ (integers.double() * scales.double()[:, None]).numpy().T
+    np.testing.assert_allclose(y[:, :out], expected, atol=2e-6 * depth)
+    assert not y[:, out:].any()
+
+
+def test_rounding_again_changes_no_integer_and_zeros_stay():
+    weight = torch.from_numpy(random(40, 70))
+    weight[3] = 0
+    integers, scales = integers_of(weight)
+    again, _ = integers_of(integers * scales[:, None])
+    assert torch.equal(integers, again)
+    assert scales[3] == 0
+    assert not product(random(2, 70), pack_weight(weight, integers=True))[:, 3].any()
+
+
+@pytest.mark.parametrize("integers", [False, True])
+@pytest.mark.parametrize(("out", "depth"), SIZES)
+def test_a_row_has_the_same_bits_among_any_number_of_rows_and_threads(out, depth, integers):
+    packed, x = pack_weight(torch.from_numpy(random(out, depth)), integers), random(37, depth, seed=1)
     before = numba.get_num_threads()
     try:
         for threads in {1, before}:

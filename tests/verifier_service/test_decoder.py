@@ -8,6 +8,7 @@ import torch
 from tests.verifier_service.test_target import FAMILIES, GROUPED, NEXT, PROMPT, random_model
 from verifier_service import decoder
 from verifier_service.decoder import can_decode
+from verifier_service.packing import quantize
 from verifier_service.target import Rows, TargetModel
 
 OWN = {
@@ -55,6 +56,26 @@ def test_logits_are_the_stock_models(name):
     [start] = target.forward([Rows(cache, PROMPT, 0, length)])
     [rest] = target.forward([Rows(cache, NEXT, length, len(NEXT))])
     torch.testing.assert_close(torch.cat([start, rest]), expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2", "phi3"])
+def test_in_integers_logits_are_those_of_the_rounded_model(name):
+    stock = random_model(name, **(OTHERS | OWN)[name])
+    whole = copy.deepcopy(stock)
+    quantize(stock)
+    target = TargetModel(copy.deepcopy(stock), "w", threads=1, integers=True)
+    assert target.numerics(row_invariant=True).dtype == "int8"
+    assert kernels(target).endswith("/transformers-layers" if name == "phi3" else "/own-layers")
+    with torch.inference_mode():
+        rounded, before = (model(torch.tensor([PROMPT])).logits[0] for model in (stock, whole))
+    [logits] = target.forward([Rows(target.pool.open(), PROMPT, 0, len(PROMPT))])
+    torch.testing.assert_close(logits, rounded, atol=1e-4, rtol=1e-4)
+    assert not torch.allclose(before, rounded, atol=1e-3, rtol=1e-3)
+
+
+def test_integers_are_refused_where_they_cannot_run():
+    with pytest.raises(ValueError, match="int8 run on a CPU alone"):
+        TargetModel(random_model("llama", **GROUPED).bfloat16(), "w", threads=1, integers=True)
 
 
 def test_scaled_positions_are_the_stock_models():
