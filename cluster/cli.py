@@ -352,8 +352,9 @@ def lossy(
 
 @bench.command()
 def overhead(
-    tokens: Annotated[int, typer.Option(min=8, help="The most tokens of each answer.")] = 64,
-    pairs: Annotated[int, typer.Option(min=1, help="Repetitions; fewer than 7 resolve little.")] = 9,
+    tokens: Annotated[int, typer.Option(min=8, help="The most tokens of each answer.")] = 32,
+    pairs: Annotated[int, typer.Option(min=1, help="Repetitions; fewer than 7 resolve little.")] = 15,
+    minutes: Annotated[float, typer.Option(help="Begin no repetition after so long.")] = float("inf"),
     model: Annotated[str | None, typer.Option(help="Packaged name, local directory or hub id.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -362,7 +363,7 @@ def overhead(
     from cluster.checkpoints import CheckpointError
 
     try:
-        met = run_overhead(model, tokens, pairs, as_json)
+        met = run_overhead(model, tokens, pairs, minutes, as_json)
     except CheckpointError as error:
         _fail("START_FAILED", str(error), as_json, 1)
     except KeyboardInterrupt:
@@ -375,6 +376,7 @@ def overhead(
 def audit(
     honest: Annotated[int, typer.Option(min=1, help="Tokens without a fault, under each law.")] = 100_000,
     faulty: Annotated[int, typer.Option(min=1, help="Tokens with each planted fault.")] = 20_000,
+    layers: Annotated[int, typer.Option(min=2, help="Of the model that the drafter keeps.")] = 20,
     minutes: Annotated[float, typer.Option(help="Begin nothing new after so long.")] = float("inf"),
     model: Annotated[str | None, typer.Option(help="Packaged name, local directory or hub id.")] = None,
     out: Annotated[Path, typer.Option(help="Findings so far; a run goes on from there.")] = Path(
@@ -387,7 +389,7 @@ def audit(
     from cluster.checkpoints import CheckpointError
 
     try:
-        as_expected = run_audit(model, out, minutes, honest, faulty, as_json)
+        as_expected = run_audit(model, layers, out, minutes, honest, faulty, as_json)
     except CheckpointError as error:
         _fail("START_FAILED", str(error), as_json, 1)
     except KeyboardInterrupt:

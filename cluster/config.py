@@ -278,7 +278,9 @@ class ClusterConfig(_Section):
     """model: name of a packaged model, a local directory, or a hub id with optional @revision;
     served_model_name: what clients call it, by default the reference or the directory's name; cache_dir:
     where packaged models are kept on every node; ray_address: the Ray cluster to join, "auto" for the one
-    of this machine; domains: labels of requests that metrics and audits tell apart, the others being one.
+    of this machine; domains: labels of requests that metrics and audits tell apart, the others being one;
+    measured: acceptance length of rounds with a block by domain, as last measured, to compare live traffic
+    with.
     """
 
     model: str = Field(default=DEFAULT_MODEL, min_length=1)
@@ -292,8 +294,16 @@ class ClusterConfig(_Section):
     drafter: Drafter = Drafter()
     audit: Audit = Audit()
     domains: Annotated[tuple[Label, ...], Field(max_length=32)] = DEFAULT_DOMAINS
+    measured: dict[Label, Annotated[float, Field(ge=1)]] = Field(default_factory=dict)
     channel: DraftingChannel = DraftingChannel()
     emulation: Emulation = Emulation()
+
+    @model_validator(mode="after")
+    def _measured_domains(self) -> Self:
+        unknown = sorted(set(self.measured) - set(self.domains))
+        if unknown:
+            raise ValueError(f"measured names domains that are not among domains: {', '.join(unknown)}")
+        return self
 
     @property
     def served_name(self) -> str:
@@ -338,6 +348,7 @@ class ClusterConfig(_Section):
             max_requests=self.gateway.max_ongoing_requests,
             keys_file=str(self.gateway.keys_file.expanduser()) if self.gateway.keys_file else None,
             domains=self.domains,
+            measured=self.measured,
             trace_url=self.gateway.trace_url,
         )
 

@@ -11,6 +11,7 @@ from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 from cluster.speculation.audit import AuditState
 from cluster.telemetry import instruments as names
+from cluster.telemetry import names as attributes
 from cluster.telemetry.labels import Domains
 from cluster.telemetry.observing import Labels, counter, gauge
 from verifier_service.drafting.port import Fallback
@@ -175,6 +176,9 @@ _COUNTERS = (
     (names.WITHDRAWN, "withdrawn", "Tokens emitted and then cut off by a stop string"),
 )
 
+# The kinds of bets of live audits.
+_BETS = (attributes.AUDIT_RANKS, attributes.AUDIT_DRAWN, attributes.AUDIT_KEPT)
+
 
 def _sequences(load: Load) -> Iterable[tuple[float, Labels]]:
     return [(load.active, {"state": "active"}), (load.queued, {"state": "queued"})]
@@ -186,10 +190,9 @@ def _subject(state: AuditState) -> Labels:
 
 def _p_values(states: Iterable[AuditState]) -> Iterable[tuple[float, Labels]]:
     for state in states:
-        if state.ranks:
-            yield state.ranks_p_value, {**_subject(state), names.KIND: "ranks"}
-        if state.kept:
-            yield state.kept_p_value, {**_subject(state), names.KIND: "kept"}
+        for kind in _BETS:
+            if getattr(state, kind):
+                yield getattr(state, f"{kind}_p_value"), {**_subject(state), names.KIND: kind}
 
 
 def _alarms(states: Iterable[AuditState]) -> Iterable[tuple[float, Labels]]:
@@ -198,8 +201,8 @@ def _alarms(states: Iterable[AuditState]) -> Iterable[tuple[float, Labels]]:
 
 def _bets(states: Iterable[AuditState]) -> Iterable[tuple[float, Labels]]:
     for state in states:
-        yield state.ranks, {**_subject(state), names.KIND: "ranks"}
-        yield state.kept, {**_subject(state), names.KIND: "kept"}
+        for kind in _BETS:
+            yield getattr(state, kind), {**_subject(state), names.KIND: kind}
 
 
 def _replays(states: Iterable[AuditState]) -> Iterable[tuple[float, Labels]]:

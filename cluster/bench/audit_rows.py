@@ -24,17 +24,15 @@ from verifier_service.build import LoadedTarget, build_engine, load_target
 from verifier_service.spec import DraftingMode, VerifierSpec
 from verifier_service.target import Rows
 
-# Of its 30.
-LAYERS = (*range(10), *range(20, 30))
 # Tokens of an answer, and the most probable tokens that are kept of each row.
 TOKENS = 160
 KEPT = 1024
 
 
-def recorded(path: Path, model: str, say: Callable[[str], None]) -> Places:
-    """Reads the rows, or records them first. Raises CheckpointError."""
+def recorded(path: Path, model: str, layers: int, say: Callable[[str], None]) -> Places:
+    """Reads the rows, or records them first. layers: that the drafter keeps. Raises CheckpointError."""
     if not path.exists():
-        places = _record(model, say)
+        places = _record(model, layers, say)
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".partial.npz")
         np.savez_compressed(partial, p=places.p.numpy(), q=places.q.numpy())
@@ -43,13 +41,13 @@ def recorded(path: Path, model: str, say: Callable[[str], None]) -> Places:
         return Places(torch.from_numpy(rows["p"]), torch.from_numpy(rows["q"]))
 
 
-def _record(model: str, say: Callable[[str], None]) -> Places:
+def _record(model: str, layers: int, say: Callable[[str], None]) -> Places:
     spec = VerifierSpec(model=model, audit=False, drafting=DraftingMode.OFF)
     loaded = load_target(spec)
     say("answers of the target")
     texts = _answers(loaded, spec)
     say("rows of target and drafter")
-    drafter = _cut(cast(Any, load_model(loaded.checkpoint, spec.dtype, spec.device)))
+    drafter = _cut(cast(Any, load_model(loaded.checkpoint, spec.dtype, spec.device)), layers)
     rows = [
         _both(*pair)
         for prompt, text in texts
@@ -78,10 +76,13 @@ def _target_rows(loaded: LoadedTarget, prompt: list[int], text: list[int]) -> Te
     return target_probs(logits, Sampling())
 
 
-def _cut(model: Any) -> Any:
-    """The model without the layers in its middle, which it can spare best; nothing is trained."""
-    model.model.layers = torch.nn.ModuleList(model.model.layers[layer] for layer in LAYERS)
-    model.config.num_hidden_layers = len(LAYERS)
+def _cut(model: Any, layers: int) -> Any:
+    """The model with its first and last layers, so many in all: those in its middle it can spare best.
+    Nothing is trained."""
+    kept = list(model.model.layers)
+    del kept[layers // 2 : len(kept) - (layers - layers // 2)]
+    model.model.layers = torch.nn.ModuleList(kept)
+    model.config.num_hidden_layers = len(kept)
     return model
 
 

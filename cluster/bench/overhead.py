@@ -1,12 +1,14 @@
 """What it costs to say what was served: the same requests with nothing observed and with each kind of
 observation, interleaved in one run.
 
-Each contestant is an engine of its own over one target. Spans go over OTLP to a collector in another process
-that takes and forgets them, or to an address where nobody listens.
+Each contestant is an engine of its own over one target, and every one does the same steps: plans are fixed.
+Spans go over OTLP to a collector in another process that takes and forgets them, or to an address where
+nobody listens. Turns are short and many, so that a machine whose speed drifts is as fast for both of a pair.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -99,15 +101,20 @@ def measure(
     tokens: int,
     pairs: int,
     say: Callable[[str], None],
+    minutes: float = math.inf,
 ) -> list[Cost]:
-    """collector: an OTLP endpoint that takes spans. Raises RuntimeError if observing changes an answer."""
+    """collector: an OTLP endpoint that takes spans; minutes: after which no repetition is begun. Raises
+    RuntimeError if observing changes an answer."""
     requests = _requests(loaded, tokens)
     bare = build_engine(loaded, replace(spec, audit=False), LocalDrafting(NgramDrafter()), NoOpTracer())
     contestants = {BARE: _Contestant(bare, NoOpTracer(), requests)}
     for each in OBSERVING:
         contestants[each.name] = _observed(each, loaded, spec, collector, requests)
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    began = time.monotonic()
     for repetition in range(-1, pairs):
+        if repetition > 0 and time.monotonic() - began > 60 * minutes:
+            break
         say(f"repetition {repetition + 1} of {pairs}")
         # Round about, so that none always comes after the same one.
         names = list(contestants)
@@ -179,5 +186,7 @@ def render(costs: Sequence[Cost], console: Console) -> None:
     for name in ("observed", "throughput", "must be", ""):
         table.add_column(name, justify="left" if name == "observed" else "right")
     for cost in costs:
-        table.add_row(cost.name, str(cost.throughput), f"≥ {cost.least}", cost.verdict)
+        ratio = cost.throughput
+        interval = f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
+        table.add_row(cost.name, interval, f"≥ {cost.least}", cost.verdict)
     console.print(table)

@@ -14,22 +14,27 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from cluster.bench.audit import SCENARIOS, Outcome, Places, Scenario, simulate
-from cluster.bench.audit_rows import LAYERS, recorded
+from cluster.bench.audit import AUDITS, SCENARIOS, Outcome, Places, Scenario, simulate
+from cluster.bench.audit_rows import recorded
 from cluster.checkpoints import DEFAULT_REFERENCE
 
 FAULTY_TOKENS = 20_000
 HONEST_TOKENS = 100_000
 
 
-def run_audit(model: str | None, out: Path, minutes: float, honest: int, faulty: int, as_json: bool) -> bool:
-    """Whether everything that was tested is as it should be. minutes: after which no further scenario is
-    begun. Raises CheckpointError."""
+def run_audit(
+    model: str | None, layers: int, out: Path, minutes: float, honest: int, faulty: int, as_json: bool
+) -> bool:
+    """Whether everything that was tested is as it should be. layers: of the model that its drafter keeps;
+    minutes: after which no further scenario is begun. Raises CheckpointError."""
     reference = model or DEFAULT_REFERENCE
-    rows = out.with_name(f"audit-rows-{Path(reference).name}.npz")
+    rows = out.with_name(f"audit-rows-{Path(reference).name}-{layers}.npz")
     out.parent.mkdir(parents=True, exist_ok=True)
     lines = out.read_text().splitlines() if out.exists() else []
-    done = {record["scenario"]: record for record in map(json.loads, lines) if record["model"] == reference}
+    about = {"model": reference, "layers": layers}
+    done = {
+        record["scenario"]: record for record in map(json.loads, lines) if about.items() <= record.items()
+    }
     began = time.monotonic()
     places: Places | None = None
     with out.open("a") as file:
@@ -38,20 +43,20 @@ def run_audit(model: str | None, out: Path, minutes: float, honest: int, faulty:
             known = done.get(scenario.key)
             if (known and known["asked"] == tokens) or time.monotonic() - began > 60 * minutes:
                 continue
-            places = places or recorded(rows, reference, _say)
+            places = places or recorded(rows, reference, layers, _say)
             _say(scenario.key)
             started = time.monotonic()
             outcome = simulate(places, scenario, tokens, 1_000_000 * SCENARIOS.index(scenario))
             seconds = round(time.monotonic() - started, 1)
-            about = {"model": reference, "scenario": scenario.key, "asked": tokens, "seconds": seconds}
-            done[scenario.key] = about | {"outcome": asdict(outcome)}
+            run = {"scenario": scenario.key, "asked": tokens, "seconds": seconds}
+            done[scenario.key] = about | run | {"outcome": asdict(outcome)}
             file.write(json.dumps(done[scenario.key]) + "\n")
             file.flush()
     tested = [
         (scenario, Outcome(**done[scenario.key]["outcome"])) for scenario in SCENARIOS if scenario.key in done
     ]
     if as_json:
-        sys.stdout.write(json.dumps(_as_json(reference, tested)) + "\n")
+        sys.stdout.write(json.dumps(_as_json(reference, layers, tested)) + "\n")
     else:
         _render(tested, Console())
     return all(outcome.as_expected(scenario) for scenario, outcome in tested)
@@ -61,7 +66,7 @@ def _say(what: str) -> None:
     sys.stderr.write(f"{what}\n")
 
 
-def _as_json(model: str, tested: Sequence[tuple[Scenario, Outcome]]) -> dict[str, Any]:
+def _as_json(model: str, layers: int, tested: Sequence[tuple[Scenario, Outcome]]) -> dict[str, Any]:
     findings = [
         {
             "law": scenario.law.name,
@@ -71,15 +76,15 @@ def _as_json(model: str, tested: Sequence[tuple[Scenario, Outcome]]) -> dict[str
         }
         for scenario, outcome in tested
     ]
-    return {"model": model, "drafter": f"{len(LAYERS)} of its layers", "findings": findings}
+    return {"model": model, "drafter": f"{layers} of its layers", "findings": findings}
 
 
 def _render(tested: Sequence[tuple[Scenario, Outcome]], console: Console) -> None:
     table = Table(title="Live audits: tokens until p < 1e-6, and what they say in the end")
-    for name in ("law", "fault", "tokens", "a round", "ranks", "kept drafts", "replay", ""):
+    for name in ("law", "fault", "tokens", "a round", *AUDITS, ""):
         table.add_column(name, justify="left" if name in ("law", "fault") else "right")
     for scenario, outcome in tested:
-        cells = [_cell(name, outcome) for name in ("ranks", "kept", "replay")]
+        cells = [_cell(name, outcome) for name in AUDITS]
         table.add_row(
             str(scenario.law),
             scenario.fault or "none",

@@ -63,13 +63,8 @@ class GatewayDeployment:
         self._metrics = setup_metrics("truedraft-gateway", replica=context.replica_tag)
         self._service = GatewayService(spec, prompting, verify, tracer, self._doors, self._metrics.meter)
         gateways: Any = serve.get_deployment_handle(context.deployment, context.app_name, _check_exists=False)
-        self._overview = Overview(gateways, verifier, spec.served_name, spec.trace_url)
-
-        async def inspect() -> dict[str, Any]:
-            info: dict[str, Any] = await verifier.info.remote()
-            return info
-
-        self._probe = StatusProbe(self._service.generate, inspect)
+        self._overview = Overview(gateways, verifier, spec)
+        self._probe = StatusProbe(self._service.generate, self._overview.verifiers)
 
     async def Generate(  # noqa: N802
         self, request: pb.GenerateRequest, grpc_context: RayServegRPCContext
@@ -137,6 +132,7 @@ class GatewayDeployment:
             in_flight=self._service.in_flight,
             active=status.active,
             queued=status.queued,
+            audit_alarm=status.audit_alarm,
         )
 
     async def Check(  # noqa: N802 - of grpc.health.v1.Health

@@ -12,6 +12,7 @@ from ray.serve.handle import DeploymentHandle
 
 from cluster.gateway.console.view import view
 from cluster.gateway.errors import Reason, RequestError
+from cluster.gateway.spec import GatewaySpec
 from cluster.telemetry.metrics import exposition
 
 log = logging.getLogger(__name__)
@@ -20,18 +21,15 @@ _TIMEOUT_S = 5.0
 
 
 class Overview:
-    """gateways, verifiers: handles of the deployments, this gateway's own among them; model: what clients
-    call it; trace_url: of a trace in the tracing UI, with {trace_id} in it."""
+    """gateways, verifiers: handles of the deployments, this gateway's own among them."""
 
     def __init__(
         self,
         gateways: DeploymentHandle[Any],
         verifiers: DeploymentHandle[Any],
-        model: str,
-        trace_url: str = "",
+        spec: GatewaySpec,
     ) -> None:
-        self._model = model
-        self._trace_url = trace_url
+        self._spec = spec
         self._gateways = gateways
         self._verifiers = verifiers
 
@@ -49,7 +47,8 @@ class Overview:
     async def console(self) -> dict[str, Any]:
         """The console's numbers. Raises RequestError where a deployment does not answer."""
         verifiers, requests = await asyncio.gather(self.verifiers(), self.requests())
-        return view(self._model, verifiers, requests, self._trace_url)
+        spec = self._spec
+        return view(spec.served_name, verifiers, requests, spec.trace_url, spec.measured)
 
     async def verifiers(self) -> list[dict[str, Any]]:
         """What each verifier says of itself."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,7 +12,8 @@ class GatewaySpec:
     the most a request may ask for, None for what the context leaves; max_context: tokens a verifier can hold
     for one request; first_token_timeout_s: how long a request may wait for a verifier; max_requests: answers
     that a replica waits for at a time; keys_file: of API keys, None where nobody is asked for one; domains:
-    labels that metrics tell apart; trace_url: of a trace in the tracing UI, with {trace_id} in it.
+    labels that metrics tell apart; measured: acceptance length of rounds with a block by domain, as last
+    measured; trace_url: of a trace in the tracing UI, with {trace_id} in it.
     """
 
     model: str
@@ -27,4 +29,5 @@ class GatewaySpec:
     max_requests: int
     keys_file: str | None = None
     domains: tuple[str, ...] = ()
+    measured: Mapping[str, float] = field(default_factory=dict)
     trace_url: str = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,12 +24,14 @@ _PROBE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What probes and GetStatus are told. detail: a sentence, empty when ready."""
+    """What probes and GetStatus are told. detail: in words, empty when ready and without an alarm; active,
+    queued: of all verifiers; audit_alarm: of live audits, which does not make the cluster less ready."""
 
     state: pb.State
     detail: str = ""
     active: int = 0
     queued: int = 0
+    audit_alarm: bool = False
 
     @property
     def ready(self) -> bool:
@@ -38,12 +40,13 @@ class Status:
 
 
 class StatusProbe:
-    """generate: takes a request to its end, raises RequestError; inspect: what a verifier says of itself."""
+    """generate: takes a request to its end, raises RequestError; inspect: what each verifier says of
+    itself."""
 
     def __init__(
         self,
         generate: Callable[[GenerationRequest], Awaitable[None]],
-        inspect: Callable[[], Awaitable[Mapping[str, Any]]],
+        inspect: Callable[[], Awaitable[Sequence[Mapping[str, Any]]]],
     ) -> None:
         self._generate = generate
         self._inspect = inspect
@@ -73,10 +76,21 @@ class StatusProbe:
         except Exception as error:
             what = "in time" if isinstance(error, TimeoutError) else "at all"
             return Status(pb.STATE_UNREADY, f"The verifiers do not answer {what}.")
-        load = int(seen["active"]), int(seen["queued"])
-        if seen["drafting"] in _DRAFTING:
-            return Status(pb.STATE_READY, "", *load)
-        return Status(pb.STATE_DEGRADED, "No drafter is in use: plain decoding until one comes.", *load)
+        return _status(seen) if seen else Status(pb.STATE_UNREADY, "No verifier says how it is.")
+
+
+def _status(seen: Sequence[Mapping[str, Any]]) -> Status:
+    """Of a cluster that generates tokens."""
+    active, queued = (sum(int(verifier[name]) for verifier in seen) for name in ("active", "queued"))
+    drafting = all(verifier["drafting"] in _DRAFTING for verifier in seen)
+    laws = {audit["law"] for verifier in seen for audit in verifier["audits"] if audit["alarm"]}
+    sentences = []
+    if not drafting:
+        sentences.append("No drafter is in use: plain decoding until one comes.")
+    if laws:
+        sentences.append(f"Audit alarm: tokens served under {', '.join(sorted(laws))} do not fit the law.")
+    state = pb.STATE_READY if drafting else pb.STATE_DEGRADED
+    return Status(state, " ".join(sentences), active, queued, bool(laws))
 
 
 def _one_token() -> GenerationRequest:

@@ -12,9 +12,9 @@ ALARM = 1e-6
 class AuditState:
     """The evidence for one law, drafter and domain. p-values hold at any time.
 
-    ranks, kept: tokens and draft decisions that were bet on; replays: answers decoded again, replayed_tokens
-    of them compared; near_ties, faults: replays that differed, by so little that the measured discrepancy of
-    logits explains it, and by more.
+    ranks, drawn, kept: tokens, drafts and decisions on drafts that were bet on; replays: answers decoded
+    again, replayed_tokens of them compared; near_ties, faults: replays that differed, by so little that the
+    measured discrepancy of logits explains it, and by more.
     """
 
     law: str
@@ -22,6 +22,8 @@ class AuditState:
     domain: str
     ranks: int = 0
     ranks_p_value: float = 1.0
+    drawn: int = 0
+    drawn_p_value: float = 1.0
     kept: int = 0
     kept_p_value: float = 1.0
     replays: int = 0
@@ -31,8 +33,8 @@ class AuditState:
 
     @property
     def p_value(self) -> float:
-        """The smaller of the two."""
-        return min(self.ranks_p_value, self.kept_p_value)
+        """The smallest of the three."""
+        return min(self.ranks_p_value, self.drawn_p_value, self.kept_p_value)
 
     @property
     def alarm(self) -> bool:

@@ -177,6 +177,7 @@ def test_status_models_and_health(cluster):
     watch.cancel()
     ready = json.load(urllib.request.urlopen(f"http://{cluster.running.http_address}/readyz", timeout=30))
     assert ready["status"] in ("ready", "degraded")
+    assert ready["audit_alarm"] is status.audit_alarm is False
 
 
 def test_the_grpcurl_example_runs_as_written(cluster):

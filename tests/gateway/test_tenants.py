@@ -160,7 +160,7 @@ async def test_every_route_asks_for_a_key(keys, caplog):
     )
 
     async def inspect():
-        return {"drafting": "connected", "active": 0, "queued": 0}
+        return [{"drafting": "connected", "active": 0, "queued": 0, "audits": []}]
 
     app = create_app(service, StatusProbe(service.generate, inspect))
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://gateway") as client:

@@ -49,18 +49,21 @@ class ReceivedSpan:
 
 @dataclass
 class OtlpReceiver(TraceServiceServicer):
-    """endpoint: for OTEL_EXPORTER_OTLP_ENDPOINT; metadata: of each export."""
+    """endpoint: for OTEL_EXPORTER_OTLP_ENDPOINT; metadata: of each export; onward: are given each export."""
 
     endpoint: str = ""
     spans: list[ReceivedSpan] = field(default_factory=list)
     metadata: list[dict[str, str]] = field(default_factory=list)
     arrived: threading.Condition = field(default_factory=threading.Condition)
+    onward: list[Callable[[ExportTraceServiceRequest], object]] = field(default_factory=list)
 
     def Export(self, request: ExportTraceServiceRequest, context: grpc.ServicerContext):  # noqa: N802
         with self.arrived:
             self.metadata.append({key: str(value) for key, value in context.invocation_metadata()})
             self.spans.extend(_received(request))
             self.arrived.notify_all()
+        for sent_on in self.onward:
+            sent_on(request)
         return ExportTraceServiceResponse()
 
     def wait_for(self, enough: Callable[[list[ReceivedSpan]], bool], timeout: float = 10.0) -> None:

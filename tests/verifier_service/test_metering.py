@@ -48,11 +48,15 @@ class Erratic:
     choices=st.lists(st.integers(0, 99), max_size=40),
     laws=st.lists(st.sampled_from([NONE, COUPLED, REJECTION, BLOCK]), min_size=1, max_size=4),
     stop=st.sampled_from([(), ("e",), ("ab", "one"), (" t",)]),
+    # Every so-many-th token ends a text, 0 for none.
+    ends=st.sampled_from([0, 5, 17]),
     cancel=st.integers(0, 12),
 )
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_counters_add_up(loaded, spec, request_for, choices, laws, stop, cancel):
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_counters_add_up(loaded, spec, request_for, choices, laws, stop, ends, cancel):
     metrics = start_metrics("test")
+    stop_ids = frozenset(range(0, loaded.model.vocab_size, ends)) if ends else frozenset()
+    loaded = replace(loaded, stop_ids=stop_ids)
     engine = build_engine(
         loaded, replace(spec, domains=("coding",)), Port(Erratic(choices)), NoOpTracer(), meter=metrics.meter
     )
@@ -82,6 +86,7 @@ def test_counters_add_up(loaded, spec, request_for, choices, laws, stop, cancel)
     ]
     assert sum(parts) == emitted
     finished = [answer.finished.provenance for answer in answers if answer.finished]
+    assert not any(stop_ids & set(answer.token_ids) for answer in answers)
     withdrawn = total(series, "truedraft_tokens_withdrawn_total")
     if len(finished) == len(answers):
         assert emitted - withdrawn == sum(each.emitted_tokens for each in finished)

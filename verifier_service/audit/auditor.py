@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from opentelemetry.trace import Tracer
 from torch import Tensor
@@ -18,12 +19,14 @@ from cluster.speculation.request import GenerationRequest
 from cluster.telemetry import names
 from cluster.telemetry.audit import audit_span
 from cluster.telemetry.labels import Domains
-from verifier_service.audit.betting import Martingale
-from verifier_service.audit.evidence import evidence
+from verifier_service.audit.betting import DECISIONS, RANKS, Decision, Martingale
+from verifier_service.audit.evidence import Evidence, evidence
 from verifier_service.audit.replay import Replayed, Replays
 from verifier_service.audit.subject import Subject
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 # Before any drafter has answered.
 _NO_DRAFTER = "none"
@@ -31,8 +34,9 @@ _NO_DRAFTER = "none"
 
 @dataclass(slots=True)
 class _Account:
-    ranks: Martingale = field(default_factory=Martingale)
-    kept: Martingale = field(default_factory=Martingale)
+    ranks: Martingale[float] = field(default_factory=lambda: Martingale(RANKS))
+    drawn: Martingale[float] = field(default_factory=lambda: Martingale(RANKS))
+    kept: Martingale[Decision] = field(default_factory=lambda: Martingale(DECISIONS))
     replays: int = 0
     replayed_tokens: int = 0
     near_ties: int = 0
@@ -81,19 +85,20 @@ class Auditor:
         if law.sends_rows and drafter:
             # Who was asked was known before anything was drafted.
             subject = replace(subject, drafter=drafter)
-        uniforms = [noise.uniform(Purpose.AUDIT, k) for k in range(len(verdict.tokens))]
+        uniforms = [noise.uniform(Purpose.AUDIT, k) for k in range(len(verdict.tokens) + len(block.tokens))]
         found = evidence(request.law, target_probs, block, verdict, uniforms)
-        if not found.ranks and not found.kept:
+        if found == Evidence():
             return
         account = self._accounts.setdefault(subject, _Account())
         self._bet(names.AUDIT_RANKS, account.ranks, found.ranks, request, subject)
+        self._bet(names.AUDIT_DRAWN, account.drawn, found.drawn, request, subject)
         self._bet(names.AUDIT_KEPT, account.kept, found.kept, request, subject)
 
     def _bet(
         self,
         kind: str,
-        martingale: Martingale,
-        values: tuple[float, ...],
+        martingale: Martingale[T],
+        values: tuple[T, ...],
         request: GenerationRequest,
         subject: Subject,
     ) -> None:
@@ -164,6 +169,8 @@ class Auditor:
                 domain=subject.domain,
                 ranks=account.ranks.count,
                 ranks_p_value=account.ranks.p_value,
+                drawn=account.drawn.count,
+                drawn_p_value=account.drawn.p_value,
                 kept=account.kept.count,
                 kept_p_value=account.kept.p_value,
                 replays=account.replays,
@@ -181,4 +188,8 @@ def _trace_of(request: GenerationRequest) -> dict[str, str]:
 
 
 _LOG_ALARM = math.log(ALARM)
-_WHAT = {names.AUDIT_RANKS: "the ranks of tokens", names.AUDIT_KEPT: "counts of kept drafts"}
+_WHAT = {
+    names.AUDIT_RANKS: "the ranks of tokens",
+    names.AUDIT_DRAWN: "the ranks of drafts in their rows",
+    names.AUDIT_KEPT: "counts of kept drafts",
+}

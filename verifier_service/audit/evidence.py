@@ -1,16 +1,20 @@
-"""What a verdict reveals about its law: the randomised rank of each token, and whether drafts were kept.
+"""What a round reveals about its law: whether its drafts were drawn from their rows, whether they were kept
+as often as the law has it, and the randomised rank of each token.
 
 A rank orders the vocabulary at a position by a key and is u = P(before the token) + V · P(tied with it),
-with V uniform. Given the past, and that the round came so far, u is uniform whatever the key, as long as the
-key is known before the token is. So 1 - 2u has mean 0, and so has "kept" less the probability of keeping.
+with V uniform. Given the past, u is uniform whatever the key, as long as the key is known before the token
+is, and 1 - 2u has mean 0. The past is another one for each kind of evidence:
 
-The past is the emitted tokens, the plans and how earlier rounds ended. Not the drafts, nor whether a token
-was accepted: that a token is a correction says that it is not distributed as p. It follows which key is used:
-
-- rejection, block: q / p, at positions that have a draft; at others nothing is bet. Most faults of these laws
-  favour or starve the tokens that the drafter favours.
-- coupled, none: p itself, at every position. A draft shares the noise that decides the token, so neither it
-  nor its place may choose what is bet on; the drafter's influence is for replays to find.
+- Of a draft's rank in the row that it came with, the most probable tokens first: the drafts before it. All
+  that came are bet on, whether or not the round reached them: that it did depends on them.
+- Of a decision to keep drafts: all drafts of the round and the decisions before it.
+- Of an emitted token's rank: the emitted tokens, the plans and how earlier rounds ended, and that the round
+  came so far. Not the drafts, nor whether a token was accepted: that a token is a correction says that it is
+  not distributed as p. It follows which key is used:
+  - rejection, block: q / p, at positions that have a draft; at others nothing is bet. Most faults of these
+    laws favour or starve the tokens that the drafter favours.
+  - coupled, none: p itself, at every position. A draft shares the noise that decides the token, so neither it
+    nor its place may choose what is bet on; the drafter's influence is for replays to find.
 
 Every token that was decided counts, those that a stop string later cuts off included: leaving out a token for
 what it is would be a choice.
@@ -19,7 +23,7 @@ what it is would be a choice.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,16 +32,20 @@ from torch import Tensor
 from cluster.speculation.catalogue import LAWS
 from cluster.speculation.law import Law
 from cluster.speculation.messages import DraftBlock, Verdict
+from cluster.speculation.proposal import SparseRow, unpack
+from verifier_service.audit.betting import Decision
+from verifier_service.verification.block import acceptance, reaches
 from verifier_service.verification.kernel import Position, positions
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Of one round, in order. ranks: 1 - 2u of each token that is bet on; kept: of each draft that was
-    decided, 1 or 0 less the probability that it is kept. All in [-1, 1]."""
+    """Of one round, in order. ranks: 1 - 2u of each token that is bet on, in [-1, 1]; drawn: the same of each
+    draft in its own row; kept: each decision on drafts."""
 
     ranks: tuple[float, ...] = ()
-    kept: tuple[float, ...] = ()
+    drawn: tuple[float, ...] = ()
+    kept: tuple[Decision, ...] = ()
 
 
 def evidence(
@@ -46,21 +54,28 @@ def evidence(
     """What a round under a strict law shows; of a lossy law, nothing.
 
     target_probs, block: as they were given to `verify`; uniforms: one in (0, 1) for each token of the
-    verdict, used for nothing else. Raises ProposalError as `verify` does.
+    verdict, then one for each draft, used for nothing else. Raises ProposalError as `verify` does.
     """
     if not LAWS[law.name].lossless:
         return Evidence()
     if not LAWS[law.name].sends_rows:
         return Evidence(ranks=_ranks_by_target(target_probs, verdict, uniforms))
     reached = verdict.accepted + (verdict.accepted < len(block.tokens))
-    drafted = [position for position, _ in zip(positions(target_probs, block), range(reached), strict=False)]
+    looked_at = len(block.tokens) if law.name == "block" else reached
+    drafted = [each for each, _ in zip(positions(target_probs, block), range(looked_at), strict=False)]
     ranks = tuple(
         rank_by_proposal(position, token, v)
-        for position, token, v in zip(drafted, verdict.tokens, uniforms, strict=False)
+        for position, token, v in zip(drafted[:reached], verdict.tokens, uniforms, strict=False)
     )
-    expected = _kept_by_block(drafted) if law.name == "block" else [_shared(each, 1.0) for each in drafted]
-    kept = tuple(float(k < verdict.accepted) - chance for k, chance in enumerate(expected))
-    return Evidence(ranks, kept)
+    of_drafts = uniforms[len(verdict.tokens) :]
+    rows = unpack(block, target_probs.shape[1])
+    drawn = tuple(
+        _rank_in_row(row, token, v)
+        for row, token, v in zip(rows, block.tokens, of_drafts, strict=False)
+        if len(row.ids) > 1
+    )
+    decisions = _by_block if law.name == "block" else _one_by_one
+    return Evidence(ranks, drawn, tuple(decisions(drafted, verdict.accepted)))
 
 
 def _ranks_by_target(target_probs: Tensor, verdict: Verdict, uniforms: Sequence[float]) -> tuple[float, ...]:
@@ -103,17 +118,23 @@ def rank_by_proposal(position: Position, token: int, v: float) -> float:
     return 1.0 - 2.0 * min(before + v * tied, 1.0)
 
 
-def _shared(position: Position, reach: float) -> float:
-    """Σ min(reach · p, q); at reach 1 this is 1 - TV(p, q), the probability that rejection keeps a draft."""
-    return min(math.fsum(min(reach * p, q) for p, q in zip(position.p, position.q, strict=True)), 1.0)
+def _rank_in_row(row: SparseRow, token: int, v: float) -> float:
+    """1 - 2u of a draft, the most probable tokens of its row first."""
+    own = row.probs[row.ids.index(token)]
+    before = math.fsum(q for q in row.probs if q > own)
+    tied = math.fsum(q for q in row.probs if q == own)
+    return 1.0 - 2.0 * min(before + v * tied, 1.0)
 
 
-def _kept_by_block(drafted: Sequence[Position]) -> list[float]:
-    """The probability that block verification keeps draft i + 1, given that it keeps i and what these are:
-    1 - S_i / P_i in the terms of verification/block.py."""
-    chances, reach = [], 1.0
-    for position in drafted:
-        # S = P - Σ min(P p, q). A round that came here has a positive reach.
-        chances.append(min(_shared(position, reach) / reach, 1.0))
-        reach = min(1.0, reach * position.p[position.at] / position.q[position.at])
-    return chances
+def _one_by_one(drafted: Sequence[Position], accepted: int) -> Iterator[Decision]:
+    """Of rejection, on the drafts that were reached: x is kept with probability min(1, p(x) / q(x))."""
+    for k, position in enumerate(drafted):
+        yield Decision(k < accepted, min(1.0, position.p[position.at] / position.q[position.at]))
+
+
+def _by_block(drafted: Sequence[Position], accepted: int) -> Iterator[Decision]:
+    """Of block verification, from the whole block down: the first k drafts are kept with probability h_k,
+    once no more of them were."""
+    reach = reaches(drafted)
+    for kept in range(len(drafted), max(accepted, 1) - 1, -1):
+        yield Decision(kept == accepted, acceptance(kept, reach, drafted))

@@ -9,6 +9,7 @@ rejection, and only if the draft's noise is new in every round.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from torch import Tensor
 
@@ -20,13 +21,11 @@ from verifier_service.verification.kernel import Position, bonus, draw_residual,
 def verify(target_probs: Tensor, block: DraftBlock, noise: Noise) -> Verdict:
     """Raises ProposalError for a tree and for a proposal that cannot have given the block."""
     drafted = list(positions(target_probs, block))
-    reach = [1.0]
-    for position in drafted:
-        reach.append(min(1.0, reach[-1] * position.p[position.at] / position.q[position.at]))
+    reach = reaches(drafted)
     length = len(drafted)
     # A prefix of reach 0 is kept with probability 0, so the search need not begin beyond it.
     kept = max(k for k, value in enumerate(reach) if value > 0.0)
-    while kept > 0 and noise.uniform(Purpose.ACCEPT, kept - 1) >= _acceptance(kept, reach, drafted):
+    while kept > 0 and noise.uniform(Purpose.ACCEPT, kept - 1) >= acceptance(kept, reach, drafted):
         kept -= 1
     if kept == length:
         return Verdict((*block.tokens, bonus(target_probs[-1], noise)), length)
@@ -36,7 +35,15 @@ def verify(target_probs: Tensor, block: DraftBlock, noise: Noise) -> Verdict:
     return Verdict((*block.tokens[:kept], token), kept)
 
 
-def _acceptance(kept: int, reach: list[float], drafted: list[Position]) -> float:
+def reaches(drafted: Sequence[Position]) -> list[float]:
+    """P_0 to P_N."""
+    reach = [1.0]
+    for position in drafted:
+        reach.append(min(1.0, reach[-1] * position.p[position.at] / position.q[position.at]))
+    return reach
+
+
+def acceptance(kept: int, reach: Sequence[float], drafted: Sequence[Position]) -> float:
     """h_kept, the probability of keeping `kept` drafts once no longer prefix was kept."""
     if kept == len(drafted):
         return reach[kept]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
-
-from cluster.telemetry.labels import OTHER
 
 _REQUESTS = 50
 _NO_DRAFTER = "none"
@@ -16,16 +15,18 @@ def view(
     verifiers: Sequence[Mapping[str, Any]],
     requests: Sequence[Mapping[str, Any]],
     trace_url: str = "",
+    measured: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """verifiers: their `info`; requests: lines of the request log, newest first; trace_url: of a trace in the
-    tracing UI, with {trace_id} in it, empty where there is none."""
+    tracing UI, with {trace_id} in it, empty where there is none; measured: acceptance length of rounds with a
+    block by domain, as last measured."""
     counts = [each for verifier in verifiers for each in verifier.get("counted", {}).get("counts", ())]
     emitted = sum(each["emitted"] for each in counts)
-    unmeasured = sum(each["emitted"] for each in counts if each["domain"] == OTHER)
+    unmeasured = sum(each["emitted"] for each in counts if each["domain"] not in measured)
     return {
         "model": model,
         "laws": _laws(counts),
-        "domains": _domains(counts),
+        "domains": [each | {"measured": measured.get(each["domain"])} for each in _domains(counts)],
         "unmeasured_share": unmeasured / emitted if emitted else None,
         "break_even": _mean(verifier.get("counted", {}).get("break_even") for verifier in verifiers),
         "history": _history(verifiers),

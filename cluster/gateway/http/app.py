@@ -76,7 +76,8 @@ def create_app(service: GatewayService, probe: StatusProbe) -> FastAPI:
         """Ready or degraded: a verified token was generated within the last seconds."""
         status = await probe.status()
         state = pb.State.Name(status.state).removeprefix("STATE_").lower()
-        return JSONResponse({"status": state, "detail": status.detail}, 200 if status.ready else 503)
+        content = {"status": state, "detail": status.detail, "audit_alarm": status.audit_alarm}
+        return JSONResponse(content, 200 if status.ready else 503)
 
     return app
 

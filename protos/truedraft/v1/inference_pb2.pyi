@@ -54,18 +54,20 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("state", "detail", "in_flight", "active", "queued")
+    __slots__ = ("state", "detail", "in_flight", "active", "queued", "audit_alarm")
     STATE_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_FIELD_NUMBER: _ClassVar[int]
     QUEUED_FIELD_NUMBER: _ClassVar[int]
+    AUDIT_ALARM_FIELD_NUMBER: _ClassVar[int]
     state: State
     detail: str
     in_flight: int
     active: int
     queued: int
-    def __init__(self, state: _Optional[_Union[State, str]] = ..., detail: _Optional[str] = ..., in_flight: _Optional[int] = ..., active: _Optional[int] = ..., queued: _Optional[int] = ...) -> None: ...
+    audit_alarm: bool
+    def __init__(self, state: _Optional[_Union[State, str]] = ..., detail: _Optional[str] = ..., in_flight: _Optional[int] = ..., active: _Optional[int] = ..., queued: _Optional[int] = ..., audit_alarm: _Optional[bool] = ...) -> None: ...
 
 class ChatMessage(_message.Message):
     __slots__ = ("role", "content")

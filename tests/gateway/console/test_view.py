@@ -51,11 +51,15 @@ def test_the_history_of_replicas_is_one():
     }
 
 
-def test_tokens_of_domains_that_nobody_listed_are_a_share():
-    shown = view(
-        "m", [verifier(counts("none", "none", "other", 3, 3), counts("none", "none", "chat", 1, 1))], []
-    )
-    assert shown["unmeasured_share"] == 0.75
+def test_tokens_of_domains_without_a_measured_figure_are_a_share():
+    said = [verifier(counts("none", "none", "other", 3, 3), counts("none", "small", "chat", 1, 2, 4, 1))]
+    shown = view("m", said, [], measured={"chat": 2.5, "coding": 3.0})
+    assert shown["unmeasured_share"] == 0.6
+    assert [(each["domain"], each["with_block"], each["measured"]) for each in shown["domains"]] == [
+        ("other", None, None),
+        ("chat", 2.0, 2.5),
+    ]
+    assert view("m", said, [])["unmeasured_share"] == 1.0
     assert view("m", [], [])["unmeasured_share"] is None
 
 

@@ -26,6 +26,7 @@ class Front:
 
     def __init__(self, *events):
         self.events, self.sent, self.drafting = FakeEvents(*events), [], "connected"
+        self.audits = []
         service = GatewayService(SPEC, Characters(), self._verify, NoOpTracer(), Doors(None))
         app = create_app(service, StatusProbe(service.generate, self._inspect))
         transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
@@ -36,7 +37,8 @@ class Front:
         return self.events
 
     async def _inspect(self):
-        return {"drafting": self.drafting, "active": 1, "queued": 2}
+        quiet = {"drafting": "connected", "active": 1, "queued": 0, "audits": []}
+        return [quiet, {"drafting": self.drafting, "active": 1, "queued": 2, "audits": self.audits}]
 
     async def post(self, path, body=None, **options):
         return await self.client.post(
@@ -365,3 +367,21 @@ async def test_ready_is_a_token_that_was_generated(front, events, drafting, code
     # A good verdict is kept for a while, a bad one not.
     assert len(run.sent) == (1 if code == 200 else 3)
     assert {(request.max_tokens, request.law.name) for request in run.sent} == {(1, "none")}
+
+
+async def test_an_alarm_of_live_audits_is_told_and_changes_no_state(front):
+    run = front()
+    run.audits = [{"law": "rejection", "alarm": True}, {"law": "coupled", "alarm": False}]
+    answer = await run.client.get("/readyz")
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "status": "ready",
+        "detail": "Audit alarm: tokens served under rejection do not fit the law.",
+        "audit_alarm": True,
+    }
+
+
+async def test_without_an_alarm_nothing_is_said_of_audits(front):
+    run = front()
+    run.audits = [{"law": "rejection", "alarm": False}]
+    assert (await run.client.get("/readyz")).json() == {"status": "ready", "detail": "", "audit_alarm": False}

@@ -15,7 +15,7 @@ from tests.gateway.helpers import FINISHED, SPEC, Characters, FakeEvents
 
 
 async def inspect():
-    return {"drafting": "connected", "active": 0, "queued": 0}
+    return [{"drafting": "connected", "active": 0, "queued": 0, "audits": []}]
 
 
 def app():

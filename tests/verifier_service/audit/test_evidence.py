@@ -15,6 +15,7 @@ from cluster.speculation.law import BLOCK, COUPLED, REJECTION
 from cluster.speculation.messages import DraftBlock, Verdict
 from cluster.speculation.proposal import SparseRow
 from tests.verifier_service.verification.helpers import drafted
+from verifier_service.audit.betting import on_counts, on_lenience, on_ranks
 from verifier_service.audit.evidence import Evidence, evidence, ranks_by_target
 from verifier_service.verification import verify
 
@@ -25,8 +26,12 @@ STAKES = (0.8, -0.8)
 LENIENT = parse("collaborative:lenience", {"lenience": 0.5})
 
 
-def wealth(values, stake):
-    return math.prod(1.0 + stake * value for value in values)
+# What is seen and how it is bet on.
+BETS = [("ranks", on_ranks), ("drawn", on_ranks), ("kept", on_counts), ("kept", on_lenience)]
+
+
+def wealth(values, stake, bet=on_ranks):
+    return math.prod(bet(stake, value) for value in values)
 
 
 def expected(procedure):
@@ -34,54 +39,56 @@ def expected(procedure):
     return sum(value * probability for value, probability in outcomes(procedure).items())
 
 
-def one_round(law, seed, stake, kind, served=None, length=3, planner=None):
+def one_round(law, seed, stake, seen, served=None, length=3, planner=None):
     """The expected wealth of a round under `law`, `served` being what really decides."""
     world = random_world(seed, 3, proposal_zeros=seed % 2)
+    kind, bet = seen
 
     def procedure(run):
         n = length if planner is None else planner(run, world)
         block = drafted(run, world, n)
         rows = world.rows((), block.tokens)
         verdict = verify(served or law, rows, block, ChosenNoise(seed=0, base=0, run=run))
-        return wealth(getattr(evidence(law, rows, block, verdict, MIDDLE), kind), stake)
+        return wealth(getattr(evidence(law, rows, block, verdict, MIDDLE), kind), stake, bet)
 
     return expected(procedure)
 
 
-@pytest.mark.parametrize("kind", ["ranks", "kept"])
+@pytest.mark.parametrize("seen", BETS)
 @pytest.mark.parametrize("stake", STAKES)
 @pytest.mark.parametrize("law", [REJECTION, BLOCK], ids=str)
 @pytest.mark.parametrize("seed", range(4))
-def test_bets_on_a_round_are_fair(law, seed, stake, kind):
-    assert abs(one_round(law, seed, stake, kind) - 1.0) < EXACT
+def test_bets_on_a_round_are_fair(law, seed, stake, seen):
+    assert abs(one_round(law, seed, stake, seen) - 1.0) < EXACT
 
 
-@pytest.mark.parametrize("kind", ["ranks", "kept"])
+@pytest.mark.parametrize("seen", BETS)
 @pytest.mark.parametrize("law", [REJECTION, BLOCK], ids=str)
-def test_they_are_fair_however_long_the_plan_is_if_it_does_not_look_at_drafts(law, kind):
+def test_they_are_fair_however_long_the_plan_is_if_it_does_not_look_at_drafts(law, seen):
     def planner(run, world):
         return 1 + run.choose([0.5, 0.5])
 
-    assert abs(one_round(law, 5, 0.8, kind, planner=planner) - 1.0) < EXACT
+    assert abs(one_round(law, 5, 0.8, seen, planner=planner) - 1.0) < EXACT
 
 
-@pytest.mark.parametrize("kind", ["ranks", "kept"])
-def test_they_are_not_fair_to_lenience(kind):
-    gains = [one_round(REJECTION, 1, stake, kind, served=LENIENT) - 1.0 for stake in STAKES]
+@pytest.mark.parametrize("seen", [("ranks", on_ranks), ("kept", on_counts), ("kept", on_lenience)])
+def test_they_are_not_fair_to_lenience(seen):
+    gains = [one_round(REJECTION, 1, stake, seen, served=LENIENT) - 1.0 for stake in STAKES]
     assert max(gains) > 0.01
 
 
+@pytest.mark.parametrize(("kind", "least"), [("ranks", 0.003), ("drawn", 0.05)])
 @pytest.mark.parametrize("law", [REJECTION, BLOCK], ids=str)
-def test_they_are_not_fair_to_a_drafter_that_records_another_row(law):
+def test_they_are_not_fair_to_a_drafter_that_records_another_row(law, kind, least):
     world = random_world(3, 3)
 
     def gained(stake, run):
         block = Request(run, world, law, 2).draft(recorded=_sharper)
         rows = world.rows((), block.tokens)
         verdict = verify(law, rows, block, ChosenNoise(seed=0, base=0, run=run))
-        return wealth(evidence(law, rows, block, verdict, MIDDLE).ranks, stake)
+        return wealth(getattr(evidence(law, rows, block, verdict, MIDDLE), kind), stake)
 
-    assert max(expected(partial(gained, stake)) - 1.0 for stake in STAKES) > 0.003
+    assert max(expected(partial(gained, stake)) - 1.0 for stake in STAKES) > least
 
 
 def _sharper(row):
@@ -162,6 +169,11 @@ def test_rows_of_a_tree_are_those_of_the_path():
     verdict = Verdict((1, 0), 1, path=(1,))
     found = evidence(COUPLED, rows, block, verdict, [0.5, 0.5])
     assert found.ranks == pytest.approx([1 - 2 * (0.6 + 0.2), 1 - 2 * (0.7 + 0.15)])
+
+
+@pytest.mark.parametrize("law", [REJECTION, BLOCK], ids=str)
+def test_a_round_without_a_draft_is_not_bet_on(law):
+    assert evidence(law, torch.tensor([[0.6, 0.4]]), DraftBlock(), Verdict((1,), 0), [0.5]) == Evidence()
 
 
 def test_a_lossy_law_promises_nothing():

@@ -87,15 +87,15 @@ function show(data) {
   table("laws", ["law", right("tokens"), right("share"), right("rounds")],
     data.laws.map((each) => [each.law, right(whole(each.emitted)), right(share(all ? each.emitted / all : null)), right(whole(each.rounds))]));
   draw(data);
-  table("domains", ["domain", right("tokens"), right("a round"), right("with a block"), right("accepted"), ""],
+  table("domains", ["domain", right("tokens"), right("a round"), right("with a block"), right("measured"), right("accepted"), ""],
     data.domains.map((each) => {
       const below = data.break_even !== null && each.with_block !== null && each.with_block < data.break_even;
-      return [each.domain, right(whole(each.emitted)), right(number(each.acceptance_length)), right(number(each.with_block)),
+      return [each.domain, right(whole(each.emitted)), right(number(each.acceptance_length)), right(number(each.with_block)), right(number(each.measured)),
         right(share(each.drafted ? each.accepted / each.drafted : null)), below ? { text: "below break-even", className: "bad" } : ""];
     }));
-  table("audits", ["law", "drafter", "domain", right("ranks"), right("p"), right("kept drafts"), right("p"), right("replays"), ""],
+  table("audits", ["law", "drafter", "domain", right("ranks"), right("p"), right("drafts"), right("p"), right("decisions"), right("p"), right("replays"), ""],
     data.audits.map((each) => [each.law, each.drafter, each.domain, right(whole(each.ranks)), right(small(each.ranks_p_value)),
-      right(whole(each.kept)), right(small(each.kept_p_value)), right(`${each.replays} · ${each.near_ties} near ties · ${each.faults} faults`),
+      right(whole(each.drawn)), right(small(each.drawn_p_value)), right(whole(each.kept)), right(small(each.kept_p_value)), right(`${each.replays} · ${each.near_ties} near ties · ${each.faults} faults`),
       each.alarm ? { text: "ALARM", className: "bad" } : { text: "quiet", className: "good" }]));
   table("verifiers", ["verifier", "drafting", "round trips", right("active"), right("queued"), right("KV tokens"), "rounds without a block"],
     data.verifiers.map((each) => [each.replica, { text: each.drafting, className: each.drafting.startsWith("refused") ? "bad" : "" },
