@@ -448,6 +448,39 @@ def step(
         raise typer.Exit(130) from None
 
 
+@app.command("train-drafter")
+def train_drafter(
+    prompts: Annotated[
+        Path, typer.Option(help="JSON lines: prompt or messages, and perhaps domain.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of the drafter; what was begun there is gone on with.")],
+    target: Annotated[str, typer.Option(help="Packaged name, local directory or hub id.")] = "",
+    minutes: Annotated[float, typer.Option(min=0.01, help="Of training, once the answers are there.")] = 30.0,
+    layers: Annotated[int, typer.Option(min=1, help="Of the drafter.")] = 2,
+    block_length: Annotated[int, typer.Option(min=1, max=255, help="Drafts of a block.")] = 7,
+    vocabulary: Annotated[
+        int, typer.Option(min=0, help="Tokens that it can draft, the likeliest; 0 for all.")
+    ] = 8192,
+    answer_tokens: Annotated[int, typer.Option(min=8, help="The most tokens of each answer.")] = 160,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or cuda:1.")] = "cpu",
+    as_json: Json = False,
+) -> None:
+    """Train a DFlash drafter for a target on its own answers to your prompts."""
+    from cluster.train_drafter import CheckpointError, PromptsError, run
+
+    try:
+        run(prompts, out, target, minutes, layers, block_length, vocabulary, answer_tokens, device, as_json)
+    except PromptsError as error:
+        _fail("INVALID_ARGUMENT", f"{error}.", as_json, 2)
+    except CheckpointError as error:
+        _fail("START_FAILED", f"{error}.", as_json, 1)
+    except ValueError as error:
+        _fail("INVALID_ARGUMENT", f"{error}.", as_json, 2)
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on from here", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
 @app.command()
 def plan(
     block: Annotated[int, typer.Option(help="Drafts a round.")] = 5,

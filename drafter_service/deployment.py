@@ -17,6 +17,7 @@ from cluster.passing_thread import in_passing_thread
 from cluster.telemetry.logs import log_as_json
 from cluster.telemetry.setup import setup, shutdown
 from drafter_service.drafters.causal_lm import CausalLmDrafter
+from drafter_service.drafters.dflash.build import load_drafter
 from drafter_service.server import DraftingServer
 from drafter_service.spec import DrafterKind, DrafterSpec
 
@@ -41,6 +42,10 @@ def load(spec: DrafterSpec) -> Loaded:
     shared, vocab_size = tokenizer_hash(tokenizer), len(tokenizer)
     if spec.kind == DrafterKind.NGRAM:
         return Loaded(NgramDrafter(), shared, vocab_size)
+    if spec.kind in (DrafterKind.DFLASH, DrafterKind.DFLASH2):
+        target = resolve(spec.target, cache_dir)
+        block = load_drafter(spec.model, spec.kind, target, shared, vocab_size, spec.dtype, spec.device)
+        return Loaded(block, shared, vocab_size)
     checkpoint = resolve(spec.model, cache_dir)
     own = tokenizer_hash(load_tokenizer(checkpoint))
     if own != shared:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import secrets
 from collections.abc import AsyncIterator
@@ -15,6 +16,7 @@ from opentelemetry.trace import Tracer
 from cluster.channel.certificates import carries, server_credentials
 from cluster.channel.spec import LOOPBACK, Channel
 from cluster.drafting import Drafter
+from cluster.drafting.features import FeaturesInfo
 from cluster.drafting.wire import KEEPALIVE_INTERVAL_MS, KEEPALIVE_TIMEOUT_MS, PROTOCOL_VERSION
 from cluster.speculation.messages import DrafterIdentity
 from drafter_service.stream import Context, Replica, Stream
@@ -59,9 +61,14 @@ class DraftingServer(drafting_pb2_grpc.DraftingServiceServicer):
         self._revision = drafter.revision
         # Never 0, which is what an unset field reads.
         self._replica = Replica(
-            DrafterIdentity(drafter.model, drafter.kind, replica), incarnation=secrets.randbits(64) | 1
+            DrafterIdentity(drafter.model, drafter.kind, replica),
+            incarnation=secrets.randbits(64) | 1,
+            features=drafter.features,
         )
-        self._context, self._certain = drafter.context, drafter.certain
+        self._context, self._certain, self._longest = drafter.context, drafter.certain, drafter.longest
+        # By the number that Welcome names; never 0, which is what an unset field reads.
+        self._numbers = itertools.count(1)
+        self._streams: dict[int, Stream] = {}
         self._tokenizer_hash = tokenizer_hash
         self._vocab_size = vocab_size
         self._tracer = tracer
@@ -127,13 +134,35 @@ class DraftingServer(drafting_pb2_grpc.DraftingServiceServicer):
             _log.warning("refused %s: %s", hello.hello.verifier_replica or "a verifier", refusal.detail)
             await context.write(drafting_pb2.DraftResponse(fault=refusal))
             return
-        await context.write(drafting_pb2.DraftResponse(welcome=self._welcome()))
+        number = next(self._numbers)
         stream = Stream(self._replica, self._vocab_size, self._worker, self._tracer, context)
+        self._streams[number] = stream
         try:
+            await context.write(drafting_pb2.DraftResponse(welcome=self._welcome(number)))
             async for request in request_iterator:
                 stream.handle(request)
         finally:
+            del self._streams[number]
             await stream.end()
+
+    async def Feed(  # noqa: N802 - the wire's name
+        self,
+        request_iterator: AsyncIterator[drafting_pb2.FeedRequest],
+        context: grpc.aio.ServicerContext[drafting_pb2.FeedRequest, drafting_pb2.FeedResponse],
+    ) -> drafting_pb2.FeedResponse:
+        """One verifier's features, until it ends or its stream has."""
+        if self._channel.secure and not carries(context.auth_context(), self._channel.name):
+            detail = f"the verifier's certificate is not made out to {self._channel.name}"
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, detail)
+        async for message in request_iterator:
+            stream = self._streams.get(message.stream)
+            if stream is None:
+                await context.abort(
+                    grpc.StatusCode.FAILED_PRECONDITION, "the stream of these features is over"
+                )
+            else:
+                stream.feed(message)
+        return drafting_pb2.FeedResponse()
 
     def _refusal(self, request: drafting_pb2.DraftRequest) -> drafting_pb2.Fault | None:
         hello = request.hello
@@ -150,11 +179,15 @@ class DraftingServer(drafting_pb2_grpc.DraftingServiceServicer):
         elif hello.vocab_size != self._vocab_size:
             code = drafting_pb2.FAULT_CODE_VOCABULARY_MISMATCH
             detail = f"the verifier's vocabulary has {hello.vocab_size} ids, the drafter's {self._vocab_size}"
+        elif self._replica.features is not None and (
+            difference := _difference(hello, self._replica.features)
+        ):
+            code, detail = drafting_pb2.FAULT_CODE_FEATURES_MISMATCH, difference
         else:
             return None
         return drafting_pb2.Fault(code=code, detail=detail)
 
-    def _welcome(self) -> drafting_pb2.Welcome:
+    def _welcome(self, stream: int) -> drafting_pb2.Welcome:
         identity = self._replica.identity
         return drafting_pb2.Welcome(
             protocol_version=PROTOCOL_VERSION,
@@ -165,4 +198,20 @@ class DraftingServer(drafting_pb2_grpc.DraftingServiceServicer):
             incarnation=self._replica.incarnation,
             context=self._context,
             certain=self._certain,
+            longest=self._longest,
+            fed=self._replica.features is not None,
+            stream=stream,
         )
+
+
+def _difference(hello: drafting_pb2.Hello, reads: FeaturesInfo) -> str:
+    """Why a verifier's features are not what the drafter reads; empty if they are."""
+    if not hello.feature_layers:
+        return f"the drafter reads features of layers {list(reads.layers)}, the verifier makes none"
+    if tuple(hello.feature_layers) != reads.layers:
+        return f"the verifier reads layers {list(hello.feature_layers)}, the drafter {list(reads.layers)}"
+    if hello.projection_digest != reads.digest:
+        return f"the verifier fuses by {hello.projection_digest or 'nothing'}, the drafter by {reads.digest}"
+    if hello.feature_dtype != reads.dtype:
+        return f"the verifier sends features in {hello.feature_dtype}, the drafter reads {reads.dtype}"
+    return ""

@@ -6,6 +6,9 @@ import itertools
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+import torch
+from torch import Tensor
+
 from cluster.drafting.wire import MAX_BLOCK_LENGTH, UnsupportedLawError, session_spec
 from cluster.speculation.messages import DraftBlock, PrefixHash, SessionSpec
 from truedraft.v1 import drafting_pb2
@@ -33,7 +36,7 @@ class Ahead:
 @dataclass(slots=True, eq=False)
 class Session:
     """number: the sequence's number for the drafter; tokens: prompt and committed, only ever appended to;
-    ahead: the block that was pushed last under a grant."""
+    ahead: the block that was pushed last under a grant; fed: of how many of its tokens there are features."""
 
     number: int
     epoch: int
@@ -41,9 +44,32 @@ class Session:
     tokens: list[int]
     prefix: PrefixHash = field(init=False)
     ahead: Ahead | None = None
+    fed: int = 0
+    _rows: Tensor = field(default_factory=lambda: torch.empty(0, 0))
 
     def __post_init__(self) -> None:
         self.prefix = PrefixHash(self.tokens)
+
+    def feed(self, start: int, rows: Tensor) -> None:
+        """Adds features. Raises SessionFault INVALID_MESSAGE for a gap."""
+        if start != self.fed:
+            raise SessionFault(
+                drafting_pb2.FAULT_CODE_INVALID_MESSAGE,
+                f"features of {self.fed} tokens are held, got {start}",
+            )
+        end = start + len(rows)
+        if end > len(self._rows):
+            # What was handed out before stays as it is.
+            room = rows.new_empty(max(2 * end, 64), rows.shape[1])
+            if start:
+                room[:start] = self._rows[:start]
+            self._rows = room
+        self._rows[start:end] = rows
+        self.fed = end
+
+    def fused(self, count: int) -> Tensor:
+        """Features of the first `count` tokens, which must be there: [count, d]."""
+        return self._rows[:count]
 
 
 class StreamSessions:
@@ -76,6 +102,11 @@ class StreamSessions:
             next(_numbers), message.epoch, spec, list(message.prompt_ids)
         )
         return held
+
+    def session(self, sequence: int, epoch: int) -> Session | None:
+        """The session, if it is open in that epoch."""
+        held = self._sessions.get(sequence)
+        return held if held is not None and held.epoch == epoch else None
 
     def commit(self, message: drafting_pb2.Plan) -> Session:
         """Appends a Plan's committed tokens and returns the session, whose prefix is then the Plan's.

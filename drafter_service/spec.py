@@ -9,10 +9,13 @@ from cluster.channel.spec import LOOPBACK, Channel
 
 
 class DrafterKind(StrEnum):
-    """How a replica drafts: by looking up the text itself, or with a causal language model."""
+    """How a replica drafts: by looking up the text itself, with a causal language model, or a block at once
+    from the target's hidden states."""
 
     NGRAM = "ngram"
     CAUSAL_LM = "causal_lm"
+    DFLASH = "dflash"
+    DFLASH2 = "dflash2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,5 +41,5 @@ class DrafterSpec:
     threads: int = 0
 
     def __post_init__(self) -> None:
-        if (DrafterKind(self.kind) is DrafterKind.CAUSAL_LM) != bool(self.model):
+        if (DrafterKind(self.kind) is not DrafterKind.NGRAM) != bool(self.model):
             raise ValueError(f"a drafter of kind {self.kind} {'takes no' if self.model else 'needs a'} model")

@@ -11,13 +11,17 @@ from dataclasses import dataclass
 import grpc.aio
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 
-from cluster.drafting.wire import put_proposal
+from cluster.drafting.features import FeaturesInfo
+from cluster.drafting.wire import put_proposal, take_features
 from cluster.speculation.messages import DraftBlock, DrafterIdentity, SessionSpec
 from cluster.telemetry import context as trace_context
 from cluster.telemetry import names
 from drafter_service.sessions import Ahead, Session, SessionFault, StreamSessions
 from drafter_service.worker import Drafted, DraftingWorker, Work
 from truedraft.v1 import drafting_pb2
+
+# Of features whose session is not open yet.
+_MOST_EARLY_BYTES = 32 * 1024 * 1024
 
 _log = logging.getLogger(__name__)
 
@@ -29,10 +33,11 @@ Context = grpc.aio.ServicerContext[drafting_pb2.DraftRequest, drafting_pb2.Draft
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """Who answers; incarnation: drawn anew by every start."""
+    """Who answers; incarnation: drawn anew by every start; features: what its drafter reads."""
 
     identity: DrafterIdentity
     incarnation: int
+    features: FeaturesInfo | None = None
 
 
 class Stream:
@@ -50,6 +55,10 @@ class Stream:
         self._outbox: asyncio.Queue[drafting_pb2.DraftResponse] = asyncio.Queue()
         self._writer = self._loop.create_task(self._write())
         self._ended = False
+        # Features that came before their session: calls do not keep order among each other.
+        self._early: dict[tuple[int, int], list[drafting_pb2.FeedRequest]] = {}
+        # Plans that wait for features, by sequence.
+        self._waiting: dict[int, Callable[[], bool]] = {}
 
     def handle(self, request: drafting_pb2.DraftRequest) -> None:
         """Never raises: what cannot be honoured is answered with a Fault."""
@@ -59,10 +68,14 @@ class Stream:
             match kind:
                 case "open":
                     self._release(self._sessions.open(request.open))
+                    self._waiting.pop(request.open.sequence, None)
+                    for early in self._early.pop((request.open.sequence, request.open.epoch), []):
+                        self.feed(early)
                 case "plan":
                     self._plan(request.plan)
                 case "close":
                     self._release(self._sessions.close(request.close))
+                    self._waiting.pop(request.close.sequence, None)
                 case _:
                     # Without a session's numbers: the stream's own fault.
                     message = drafting_pb2.Close()
@@ -73,6 +86,31 @@ class Stream:
         except Exception as error:
             _log.exception("a message could not be handled")
             self._fault(drafting_pb2.FAULT_CODE_DRAFTER_FAILED, _described(error), message)
+
+    def feed(self, message: drafting_pb2.FeedRequest) -> None:
+        """Takes features, and drafts what waited for them. Never raises, as above."""
+        info = self._replica.features
+        session = self._sessions.session(message.sequence, message.epoch)
+        if session is None or info is None:
+            self._keep_early(message)
+            return
+        try:
+            session.feed(message.start, take_features(message.rows, info))
+        except (SessionFault, ValueError) as fault:
+            close = drafting_pb2.Close(sequence=message.sequence, epoch=message.epoch)
+            self._fault(drafting_pb2.FAULT_CODE_INVALID_MESSAGE, str(fault), close)
+            return
+        begin = self._waiting.get(message.sequence)
+        if begin is not None and begin():
+            self._waiting.pop(message.sequence, None)
+
+    def _keep_early(self, message: drafting_pb2.FeedRequest) -> None:
+        """Until its session opens; the oldest give way, which may be those of a session that is over."""
+        self._early.setdefault((message.sequence, message.epoch), []).append(message)
+        held = sum(len(each.rows) for kept in self._early.values() for each in kept)
+        while held > _MOST_EARLY_BYTES:
+            dropped = self._early.pop(next(iter(self._early)))
+            held -= sum(len(each.rows) for each in dropped)
 
     async def end(self) -> None:
         """Close what is open and let the writer go; nothing is written from here on."""
@@ -93,16 +131,23 @@ class Stream:
             else:
                 self._go_on(plan, session, block)
         elif not plan.held:
-            span = self._span(plan)
-            self._worker.submit(
-                Work(
-                    session,
-                    len(session.tokens),
-                    plan.block_length,
-                    self._on_loop(lambda drafted: self._answer(plan, session, span, drafted)),
-                    plan.stop_below,
-                )
-            )
+            span, upto = self._span(plan), len(session.tokens)
+            done = self._on_loop(lambda drafted: self._answer(plan, session, span, drafted))
+            reads = self._replica.features is not None
+
+            def begin() -> bool:
+                """Drafts if what it needs is there."""
+                there = not reads or session.fed >= upto - 1
+                if there:
+                    fused = session.fused(upto - 1) if reads else None
+                    self._worker.submit(
+                        Work(session, upto, plan.block_length, done, plan.stop_below, fused=fused)
+                    )
+                return there
+
+            self._waiting.pop(plan.sequence, None)
+            if not begin():
+                self._waiting[plan.sequence] = begin
 
     def _on_loop(self, take: Callable[[Drafted], None]) -> Callable[[Drafted], None]:
         """For the worker's thread to call."""
@@ -120,6 +165,9 @@ class Stream:
         whole = len(block.tokens) == plan.block_length > 0
         # Where blocks come with proposals, each is drawn by noise of its own round, which is not known yet.
         if not plan.ahead_length or not whole or session.spec.proposal_entries or len(session.tokens) != base:
+            return
+        if self._replica.features is not None:
+            # Of what is guessed there are none.
             return
 
         def push(drafted: Drafted) -> None:

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from torch import Tensor
+
 from cluster.drafting import Drafter
 from cluster.drafting.drafter import DraftJob
 from cluster.speculation.messages import DraftBlock
@@ -33,7 +35,8 @@ class Drafted:
 class Work:
     """A block wanted of a session after its first `upto` tokens; done: called once, from the worker.
 
-    guess: tokens that are taken to follow these: work ahead, which waits while there is other work.
+    guess: tokens that are taken to follow these: work ahead, which waits while there is other work; fused:
+    for a drafter that reads them, features of the session's first upto - 1 tokens.
     """
 
     session: Session
@@ -42,6 +45,7 @@ class Work:
     done: Callable[[Drafted], None]
     stop_below: float = 0.0
     guess: tuple[int, ...] = ()
+    fused: Tensor | None = None
 
 
 class DraftingWorker:
@@ -133,12 +137,14 @@ class DraftingWorker:
     def _job(self, work: Work) -> DraftJob:
         session = work.session
         fed = self._fed.get(session.number)
+        # Of all tokens but the last, which has none yet.
+        fused = None if work.fused is None else work.fused[0 if fed is None else fed - 1 :]
         if fed is None:
             tokens = tuple(session.tokens[: work.upto])
             self._drafter.open(replace(session.spec, sequence=session.number, prompt_ids=tokens))
             fed = work.upto
         committed = tuple(session.tokens[fed : work.upto])
-        return DraftJob(session.number, committed, work.length, work.stop_below, work.guess)
+        return DraftJob(session.number, committed, work.length, work.stop_below, work.guess, fused)
 
     def _forget(self, number: int) -> None:
         self._fed.pop(number, None)

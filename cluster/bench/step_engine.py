@@ -11,6 +11,7 @@ from opentelemetry.trace import NoOpTracer
 
 from cluster.bench.step import in_functions
 from cluster.drafting.drafter import DraftJob
+from cluster.drafting.features import FeaturesInfo
 from cluster.scheduling import PlannerName
 from cluster.speculation.law import NONE, Law
 from cluster.speculation.messages import DraftBlock, SessionSpec
@@ -43,7 +44,8 @@ class _Known:
     """Drafts what plain decoding said, with proposals that are nearly certain of it."""
 
     model, revision, kind = "known", "", "known"
-    context, certain = 0, False
+    context, certain, longest = 0, False, 0
+    features: FeaturesInfo | None = None
 
     def __init__(self, answers: dict[tuple[int, ...], list[int]], vocab_size: int) -> None:
         self._answers = answers

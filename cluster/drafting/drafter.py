@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from torch import Tensor
+
+from cluster.drafting.features import FeaturesInfo
 from cluster.speculation.messages import DraftBlock, SessionSpec
 
 
@@ -18,7 +21,8 @@ class DraftJob:
     """One sequence's turn: commit these tokens, then draft at most `length` after them.
 
     stop_below: the block ends before a position whose max q is less; guess: tokens that are taken to follow
-    the committed ones for this block alone.
+    the committed ones for this block alone; fused: for a drafter that reads them, the fused features of the
+    text's next tokens, [n, d], continuing those of earlier jobs.
     """
 
     sequence: int
@@ -26,10 +30,13 @@ class DraftJob:
     length: int
     stop_below: float = 0.0
     guess: tuple[int, ...] = ()
+    fused: Tensor | None = None
 
 
-def within(context: int, committed: int, length: int) -> int:
-    """How many of `length` drafts after so many committed tokens a drafter of this context can make."""
+def within(context: int, committed: int, length: int, longest: int = 0) -> int:
+    """How many of `length` drafts after so many committed tokens a drafter can make. context: positions that
+    it can see; longest: drafts of its blocks; 0 for any number."""
+    length = min(length, longest) if longest else length
     # The last draft is not computed, so it may lie one past the context.
     return max(0, min(length, context + 1 - committed)) if context else length
 
@@ -56,6 +63,14 @@ class Drafter(Protocol):
     @property
     def certain(self) -> bool:
         """Whether every draft follows from the committed tokens, so that none is drawn."""
+
+    @property
+    def longest(self) -> int:
+        """Drafts of a block at most, 0 for any number."""
+
+    @property
+    def features(self) -> FeaturesInfo | None:
+        """The fused features that it reads; they come with its jobs."""
 
     def open(self, spec: SessionSpec) -> None:
         """Begins a session, replacing one of the same number."""

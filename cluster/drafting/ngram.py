@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cluster.drafting.drafter import DraftJob
+from cluster.drafting.features import FeaturesInfo
 from cluster.speculation.messages import DraftBlock, SessionSpec
 
 
@@ -63,6 +64,8 @@ class NgramDrafter:
     kind = "ngram"
     context = 0
     certain = True
+    longest = 0
+    features: FeaturesInfo | None = None
 
     def __init__(self, minimum: int = 3, maximum: int = 16, growth: float = 1.0) -> None:
         self._minimum = minimum

@@ -6,18 +6,25 @@ from typing import Final
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from cluster.drafting.features import FeaturesInfo
 from cluster.speculation.catalogue import LAWS
 from cluster.speculation.law import Law
 from cluster.speculation.messages import SessionSpec, SparseRows
 from cluster.speculation.sampling import Sampling
 from truedraft.v1 import drafting_pb2, inference_pb2
 
-PROTOCOL_VERSION: Final = 3
+PROTOCOL_VERSION: Final = 4
 
 # Tokens that one Plan may ask for, and entries of each of their proposals.
 MAX_BLOCK_LENGTH: Final = 256
 MAX_PROPOSAL_ENTRIES: Final = 256
+
+# Types of fused features.
+FEATURE_DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+# Of one message with fused features.
+MAX_FEATURES_BYTES: Final = 256 * 1024
 
 # A peer that is stopped or cut off without a word is noticed within interval + timeout.
 KEEPALIVE_INTERVAL_MS: Final = 2000
@@ -100,3 +107,18 @@ def take_proposal(block: drafting_pb2.Block) -> SparseRows | None:
     ids = np.frombuffer(block.proposal_ids, "<u4").astype(np.int64)
     probs = np.frombuffer(block.proposal_probs, "<f4").astype(np.float32)
     return SparseRows(torch.from_numpy(ids).view(rows, entries), torch.from_numpy(probs).view(rows, entries))
+
+
+def feature_rows(rows: Tensor) -> bytes:
+    """Rows as they are sent: [n, d] in the type that was agreed on."""
+    flat = rows.detach().cpu().contiguous().view(torch.uint8)
+    return flat.numpy().tobytes()
+
+
+def take_features(rows: bytes, info: FeaturesInfo) -> Tensor:
+    """[n, d]. Raises ValueError for bytes that are no whole rows."""
+    dtype = FEATURE_DTYPES[info.dtype]
+    size = info.width * dtype.itemsize
+    if not rows or len(rows) % size or len(rows) > MAX_FEATURES_BYTES:
+        raise ValueError(f"{len(rows)} bytes of features where a row has {size}")
+    return torch.frombuffer(bytearray(rows), dtype=dtype).view(-1, info.width)

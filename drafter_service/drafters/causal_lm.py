@@ -12,12 +12,10 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicSlidingWindowLayer
 
 from cluster.drafting.drafter import DraftingError, DraftJob, within
-from cluster.speculation.catalogue import LAWS
+from cluster.drafting.features import FeaturesInfo
 from cluster.speculation.messages import DraftBlock, SessionSpec
-from cluster.speculation.noise import DraftField
-from cluster.speculation.proposal import SparseRow, pack, truncate
-from cluster.speculation.race import GumbelField
 from cluster.speculation.sampling import target_probs
+from drafter_service.drafters.drawing import drawing
 
 if TYPE_CHECKING:
     # Importing it takes seconds, which a drafter without a model need not spend.
@@ -52,51 +50,6 @@ class _Session:
         self.settled = min(agreed, len(self.tokens))
 
 
-class _Coupled:
-    """Draws with the noise that will decide, at absolute positions."""
-
-    def __init__(self, session: _Session, base: int) -> None:
-        self.tokens: list[int] = []
-        self._base = base
-        self._noise = GumbelField(session.spec.noise_key)
-        self._max_q: list[float] = []
-
-    def next(self, probs: Tensor, stop_below: float) -> bool:
-        """Draws a token, unless max q says to stop before it; probs: [V]."""
-        max_q = float(probs.max())
-        if max_q < stop_below:
-            return False
-        self._max_q.append(max_q)
-        self.tokens.append(self._noise.winner(self._base + len(self.tokens), probs))
-        return True
-
-    def block(self) -> DraftBlock:
-        return DraftBlock(tuple(self.tokens), tuple(self._max_q))
-
-
-class _Proposing:
-    """Draws from truncated rows, which it keeps."""
-
-    def __init__(self, session: _Session, base: int) -> None:
-        self.tokens: list[int] = []
-        self._noise = DraftField(session.spec.noise_key, base)
-        self._entries = session.spec.proposal_entries
-        self._rows: list[SparseRow] = []
-
-    def next(self, probs: Tensor, stop_below: float) -> bool:
-        """Draws a token, unless max q says to stop before it; probs: [V]."""
-        row = truncate(probs, self._entries)
-        if max(row.probs) < stop_below:
-            return False
-        self.tokens.append(self._noise.draw(len(self.tokens), row))
-        self._rows.append(row)
-        return True
-
-    def block(self) -> DraftBlock:
-        max_q = tuple(max(row.probs) for row in self._rows)
-        return DraftBlock(tuple(self.tokens), max_q, proposal=pack(self._rows))
-
-
 class CausalLmDrafter:
     """Draws each token from the model's own distribution after the request's transforms.
 
@@ -111,6 +64,8 @@ class CausalLmDrafter:
 
     kind = "causal_lm"
     certain = False
+    longest = 0
+    features: FeaturesInfo | None = None
 
     def __init__(
         self, model: PreTrainedModel, name: str, revision: str, context: int, vocab_size: int
@@ -157,9 +112,7 @@ class CausalLmDrafter:
             # On a GPU the look-up itself would end the process.
             raise ValueError(f"token {max(fresh)} is not among the model's {self._embedded}")
         session.settled = len(session.tokens)
-        proposing = LAWS[session.spec.law.name].sends_rows
-        base = len(tokens)
-        draw = _Proposing(session, base) if proposing else _Coupled(session, base)
+        draw = drawing(session.spec, len(tokens))
         while len(draw.tokens) < length:
             probs = target_probs(self._logits(session, fresh), session.spec.sampling)[0]
             if not draw.next(probs, stop_below):

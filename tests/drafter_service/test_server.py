@@ -101,7 +101,7 @@ async def test_welcome_says_who_drafts_and_each_start_is_another_incarnation(ser
     )
     assert welcome.drafter_replica == "replica-1"
     other = DraftingServer(drafter, "abc", VOCAB, "replica-1", None)
-    assert welcome.incarnation not in (0, other._welcome().incarnation)
+    assert welcome.incarnation not in (0, other._welcome(1).incarnation)
 
 
 @pytest.mark.parametrize(

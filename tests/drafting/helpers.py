@@ -40,6 +40,8 @@ class ScriptedDrafter:
     kind = "scripted"
     context = 0
     certain = False
+    longest = 0
+    features = None
 
     def __init__(self):
         self.texts = {}

@@ -17,7 +17,7 @@ class Scripted:
     """Drafts what `propose(committed, length)` says."""
 
     model, revision, kind = "scripted", "", "scripted"
-    context, certain = 0, True
+    context, certain, longest, features = 0, True, 0, None
 
     def __init__(self, propose):
         self._propose = propose
@@ -57,7 +57,7 @@ class Mimic:
     """Draws from the target's rows tilted towards low ids, and says so truly unless `recorded` changes it."""
 
     model, revision, kind = "mimic", "", "mimic"
-    context, certain = 0, False
+    context, certain, longest, features = 0, False, 0, None
 
     def __init__(self, rows, tilt=4.0, recorded=lambda row: row):
         self._rows, self._tilt, self._recorded = rows, tilt, recorded
@@ -95,6 +95,9 @@ class Port:
 
     def open(self, spec):
         self.open_sequences.add(spec.sequence)
+
+    def feed(self, sequence, rows):
+        pass
 
     def request(self, ticket):
         for reply in self._reply(ticket):

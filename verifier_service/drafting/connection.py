@@ -13,6 +13,7 @@ import grpc.aio
 
 from cluster.channel.certificates import CertificateError, channel_credentials, refusal
 from cluster.channel.spec import Channel
+from cluster.drafting.features import FeaturesInfo
 from cluster.drafting.wire import KEEPALIVE_INTERVAL_MS, KEEPALIVE_TIMEOUT_MS, PROTOCOL_VERSION
 from cluster.speculation.messages import DrafterIdentity
 from truedraft.v1 import drafting_pb2, drafting_pb2_grpc
@@ -34,6 +35,7 @@ _OPTIONS = [
 # What a peer's end, a broken network and our own leaving read as.
 _BROKEN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
+_Feed = grpc.aio.StreamUnaryCall[drafting_pb2.FeedRequest, drafting_pb2.FeedResponse]
 _Call = grpc.aio.StreamStreamCall[drafting_pb2.DraftRequest, drafting_pb2.DraftResponse]
 
 
@@ -54,37 +56,58 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HelloInfo:
-    """What a verifier says of itself; vocab_size: ids of the target's tokenizer."""
+    """What a verifier says of itself; vocab_size: ids of the target's tokenizer; features: what it makes for
+    drafters that read hidden states."""
 
     tokenizer_hash: str
     vocab_size: int
     target_model: str
     target_revision: str
     verifier_replica: str
+    features: FeaturesInfo | None = None
 
 
 class Connection:
     """A stream after its handshake. number: grows with each connection, from 1; traffic: bytes of messages
-    are added to it, as "sent" and "received"."""
+    are added to it, as "sent" and "received", and of features as "fed"; feed: the call that takes them, None
+    for a drafter that reads none."""
 
     def __init__(
-        self, call: _Call, welcome: drafting_pb2.Welcome, number: int, traffic: Counter[str]
+        self,
+        call: _Call,
+        feed: _Feed | None,
+        welcome: drafting_pb2.Welcome,
+        number: int,
+        traffic: Counter[str],
     ) -> None:
         self.number = number
         self._traffic = traffic
         self.drafter = DrafterIdentity(welcome.drafter_model, welcome.drafter_kind, welcome.drafter_replica)
         self.incarnation = welcome.incarnation
-        self.context, self.certain = welcome.context, welcome.certain
-        self._call = call
+        self.context, self.certain, self.longest = welcome.context, welcome.certain, welcome.longest
+        self.fed = feed is not None
+        self._stream = welcome.stream
+        self._call, self._feed = call, feed
         self._outbox: asyncio.Queue[drafting_pb2.DraftRequest] = asyncio.Queue()
+        self._features: asyncio.Queue[drafting_pb2.FeedRequest] = asyncio.Queue()
 
     def send(self, request: drafting_pb2.DraftRequest) -> None:
         """Queues a message; returns at once."""
         self._outbox.put_nowait(request)
 
+    def send_features(self, sequence: int, epoch: int, start: int, rows: bytes) -> None:
+        """Queues a piece; returns at once. start: position of its first row."""
+        self._features.put_nowait(
+            drafting_pb2.FeedRequest(
+                stream=self._stream, sequence=sequence, epoch=epoch, start=start, rows=rows
+            )
+        )
+
     async def run(self, receive: Callable[[drafting_pb2.DraftResponse], None]) -> None:
-        """Hands every response to `receive` until the stream ends, then raises ConnectionLostError."""
-        writer = asyncio.create_task(self._write())
+        """Hands every response to `receive` until one of the calls ends, then raises ConnectionLostError."""
+        writers = [asyncio.create_task(self._write())]
+        if self._feed is not None:
+            writers.append(asyncio.create_task(self._write_features(self._feed)))
         try:
             while True:
                 with _translated():
@@ -96,8 +119,9 @@ class Connection:
                 self._traffic["received"] += response.ByteSize()
                 receive(response)
         finally:
-            writer.cancel()
-            await asyncio.gather(writer, return_exceptions=True)
+            for writer in writers:
+                writer.cancel()
+            await asyncio.gather(*writers, return_exceptions=True)
 
     async def _write(self) -> None:
         # A write that fails ends the call, which the reader then hears of.
@@ -108,6 +132,19 @@ class Connection:
                 with _translated():
                     await self._call.write(request)
 
+    async def _write_features(self, feed: _Feed) -> None:
+        with contextlib.suppress(ConnectionLostError):
+            try:
+                while True:
+                    features = await self._features.get()
+                    self._traffic["fed"] += features.ByteSize()
+                    with _translated():
+                        await feed.write(features)
+            except ConnectionLostError:
+                # Without features there are no drafts; a new connection begins with all of them.
+                self._call.cancel()
+                raise
+
 
 @contextlib.asynccontextmanager
 async def connect(
@@ -115,7 +152,9 @@ async def connect(
 ) -> AsyncIterator[Connection]:
     """A connection for the time of the context. Raises ConnectionLostError and RefusedError."""
     async with _channel(address, security) as channel:
-        call: _Call = drafting_pb2_grpc.DraftingServiceStub(channel).Draft()  # type: ignore[no-untyped-call]
+        stub = drafting_pb2_grpc.DraftingServiceStub(channel)  # type: ignore[no-untyped-call]
+        call: _Call = stub.Draft()
+        feed: _Feed | None = None
         try:
             try:
                 async with asyncio.timeout(_HANDSHAKE_TIMEOUT_S):
@@ -126,9 +165,12 @@ async def connect(
                 if reason := refusal(str(loss)):
                     raise RefusedError(f"certificate: {reason}") from loss
                 raise
-            yield Connection(call, welcome, number, traffic)
+            feed = stub.Feed() if welcome.fed else None
+            yield Connection(call, feed, welcome, number, traffic)
         finally:
             call.cancel()
+            if feed is not None:
+                feed.cancel()
 
 
 def _channel(address: str, security: Channel) -> grpc.aio.Channel:
@@ -155,6 +197,10 @@ async def _shake_hands(call: _Call, hello: HelloInfo) -> drafting_pb2.Welcome:
         target_revision=hello.target_revision,
         verifier_replica=hello.verifier_replica,
     )
+    if hello.features is not None:
+        message.feature_layers.extend(hello.features.layers)
+        message.projection_digest = hello.features.digest
+        message.feature_dtype = hello.features.dtype
     with _translated():
         await call.write(drafting_pb2.DraftRequest(hello=message))
         response = await call.read()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import time
 
+import torch
+from torch import Tensor
+
 from cluster.drafting import Drafter
 from cluster.drafting.drafter import DraftJob, within
 from cluster.speculation.messages import DrafterIdentity, SessionSpec
@@ -17,20 +20,29 @@ class LocalDrafting:
         self._drafter = drafter
         self._identity = DrafterIdentity(drafter.model, drafter.kind, "in-process")
         self._deliver: Deliver | None = None
+        # Features that no job has brought so far, by sequence.
+        self._fused: dict[int, list[Tensor]] = {}
 
     def connect(self, deliver: Deliver) -> None:
         self._deliver = deliver
 
     def open(self, spec: SessionSpec) -> None:
         self._drafter.open(spec)
+        self._fused.pop(spec.sequence, None)
+
+    def feed(self, sequence: int, rows: Tensor) -> None:
+        if self._drafter.features is not None:
+            self._fused.setdefault(sequence, []).append(rows)
 
     def request(self, ticket: DraftTicket) -> None:
         if self._deliver is None:
             raise ValueError("connect before the first ticket")
-        asked = within(self._drafter.context, ticket.base, ticket.length)
+        asked = within(self._drafter.context, ticket.base, ticket.length, self._drafter.longest)
         began = time.perf_counter()
         block, fallback, detail = None, None, ""
-        job = DraftJob(ticket.sequence, ticket.committed, asked, ticket.stop_below)
+        fused = self._fused.pop(ticket.sequence, None)
+        rows = torch.cat(fused) if fused else None
+        job = DraftJob(ticket.sequence, ticket.committed, asked, ticket.stop_below, fused=rows)
         try:
             [block] = self._drafter.draft([job])
         except Exception as error:
@@ -53,3 +65,4 @@ class LocalDrafting:
 
     def close(self, sequence: int, reason: str) -> None:
         self._drafter.close(sequence)
+        self._fused.pop(sequence, None)

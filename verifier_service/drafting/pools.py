@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from torch import Tensor
+
 from cluster.speculation.messages import SessionSpec
 from verifier_service.drafting.port import Deliver, DraftingPort, DraftTicket
 
@@ -25,6 +27,10 @@ class Pools:
         """Announces a sequence to all."""
         for port in self._ports.values():
             port.open(spec)
+
+    def feed(self, sequence: int, rows: Tensor) -> None:
+        for port in self._ports.values():
+            port.feed(sequence, rows)
 
     def request(self, pool: str, ticket: DraftTicket) -> None:
         """Raises KeyError for an unknown pool."""

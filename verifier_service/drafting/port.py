@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from torch import Tensor
+
 from cluster.speculation.messages import DraftBlock, DrafterIdentity, SessionSpec
 
 
@@ -91,6 +93,10 @@ class DraftingPort(Protocol):
 
     def open(self, spec: SessionSpec) -> None:
         """Announces a sequence before its first ticket."""
+
+    def feed(self, sequence: int, rows: Tensor) -> None:
+        """Fused features of an open sequence's next tokens, [n, d], not changed from here on. Those of all
+        tokens before a ticket's last come before the ticket."""
 
     def request(self, ticket: DraftTicket) -> None:
         """Asks for a block; returns at once. A newer ticket of a sequence replaces an older one."""

@@ -8,6 +8,8 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 
+from torch import Tensor
+
 from cluster.channel.spec import LOOPBACK, Channel
 from cluster.speculation.messages import DraftBlock, SessionSpec
 from truedraft.v1 import drafting_pb2
@@ -70,6 +72,9 @@ class RemoteDrafting:
     def open(self, spec: SessionSpec) -> None:
         self._call(self._open, spec)
 
+    def feed(self, sequence: int, rows: Tensor) -> None:
+        self._call(self._feed, sequence, rows)
+
     def request(self, ticket: DraftTicket) -> None:
         if self._deliver is None:
             raise ValueError("connect before the first ticket")
@@ -109,6 +114,20 @@ class RemoteDrafting:
         self._sequences[spec.sequence] = sequence
         if self._upkeep.connection is not None:
             self._send_open(self._upkeep.connection, sequence)
+
+    def _feed(self, number: int, rows: Tensor) -> None:
+        sequence, connection = self._sequences.get(number), self._upkeep.connection
+        if sequence is not None:
+            # Also without a connection: the next drafter needs all of them.
+            sequence.fused.append(rows)
+            if connection is not None and sequence.stream == connection.number:
+                self._send_features(connection, sequence)
+
+    @staticmethod
+    def _send_features(connection: Connection, sequence: Sequence) -> None:
+        if connection.fed:
+            for start, rows in sequence.unfed():
+                connection.send_features(sequence.spec.sequence, sequence.epoch, start, rows)
 
     def _request(self, ticket: DraftTicket) -> None:
         sequence = self._sequences.get(ticket.sequence)
@@ -159,6 +178,7 @@ class RemoteDrafting:
 
     def _send_open(self, connection: Connection, sequence: Sequence) -> None:
         connection.send(drafting_pb2.DraftRequest(open=sequence.open(connection.number)))
+        self._send_features(connection, sequence)
 
     def _send_plan(
         self, connection: Connection, sequence: Sequence, ticket: DraftTicket, held: bool = False
@@ -169,7 +189,7 @@ class RemoteDrafting:
             # Long before anything was drafted.
             self._answer(sequence, ticket, Fallback.NO_DRAFTER, sequence.refused)
         else:
-            plan = sequence.plan(ticket, connection.context, held)
+            plan = sequence.plan(ticket, connection.context, connection.longest, held)
             connection.send(drafting_pb2.DraftRequest(plan=plan))
 
     def _receive(self, response: drafting_pb2.DraftResponse) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from torch import Tensor
+
 from cluster.drafting.drafter import within
-from cluster.drafting.wire import open_message, take_proposal
+from cluster.drafting.wire import MAX_FEATURES_BYTES, feature_rows, open_message, take_proposal
 from cluster.speculation.messages import DraftBlock, SessionSpec
 from truedraft.v1 import drafting_pb2
 from verifier_service.drafting.checking import fault_of
@@ -40,7 +43,8 @@ class Sequence:
     asked: tokens that the drafter was asked for; answered: the last plan, if a block drafted ahead answered
     it; grants: the latest to draft ahead, plan and length; ahead: a block that was pushed under one of them
     and not used so far; reopened: the plan that the sequence was opened again for; refused: why this
-    stream's drafter will not take it.
+    stream's drafter will not take it; fused: features of its first tokens, in pieces, and fed, how many of
+    the pieces the drafter has in this epoch.
     """
 
     spec: SessionSpec
@@ -55,6 +59,8 @@ class Sequence:
     ahead: AheadBlock | None = None
     reopened: int | None = None
     refused: str = ""
+    fused: list[Tensor] = field(default_factory=list)
+    fed: int = 0
 
     def __post_init__(self) -> None:
         self.tokens = list(self.spec.prompt_ids)
@@ -71,12 +77,22 @@ class Sequence:
         """Begins a new epoch on a stream."""
         self.epoch += 1
         self.grants.clear()
-        self.stream, self.sent, self.refused = stream, len(self.tokens), ""
+        self.stream, self.sent, self.refused, self.fed = stream, len(self.tokens), "", 0
         return open_message(self.spec, self.epoch, self.tokens)
 
-    def plan(self, ticket: DraftTicket, context: int, held: bool) -> drafting_pb2.Plan:
-        """What is new to a drafter of this context, and the block that is wanted, or held already."""
-        self.asked = within(context, ticket.base, ticket.length)
+    def unfed(self) -> Iterator[tuple[int, bytes]]:
+        """What of the features the drafter lacks, in pieces that fit a message, and where each begins."""
+        at = sum(len(rows) for rows in self.fused[: self.fed])
+        for rows in self.fused[self.fed :]:
+            most = MAX_FEATURES_BYTES // (rows.shape[1] * rows.element_size())
+            for piece in rows.split(most):
+                yield at, feature_rows(piece)
+                at += len(piece)
+        self.fed = len(self.fused)
+
+    def plan(self, ticket: DraftTicket, context: int, longest: int, held: bool) -> drafting_pb2.Plan:
+        """What is new to a drafter with these bounds, and the block that is wanted, or held already."""
+        self.asked = within(context, ticket.base, ticket.length, longest)
         base, self.sent = self.sent, len(self.tokens)
         if ticket.ahead:
             self.grants.append((ticket.plan_id, ticket.ahead))

@@ -25,6 +25,7 @@ class FaultCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FAULT_CODE_UNSUPPORTED_LAW: _ClassVar[FaultCode]
     FAULT_CODE_DRAFTER_FAILED: _ClassVar[FaultCode]
     FAULT_CODE_INVALID_MESSAGE: _ClassVar[FaultCode]
+    FAULT_CODE_FEATURES_MISMATCH: _ClassVar[FaultCode]
 STOP_REASON_UNSPECIFIED: StopReason
 STOP_REASON_LENGTH: StopReason
 STOP_REASON_EXHAUSTED: StopReason
@@ -37,6 +38,7 @@ FAULT_CODE_PREFIX_MISMATCH: FaultCode
 FAULT_CODE_UNSUPPORTED_LAW: FaultCode
 FAULT_CODE_DRAFTER_FAILED: FaultCode
 FAULT_CODE_INVALID_MESSAGE: FaultCode
+FAULT_CODE_FEATURES_MISMATCH: FaultCode
 
 class DraftRequest(_message.Message):
     __slots__ = ("hello", "open", "plan", "close")
@@ -61,23 +63,29 @@ class DraftResponse(_message.Message):
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., block: _Optional[_Union[Block, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol_version", "tokenizer_hash", "vocab_size", "target_model", "target_revision", "verifier_replica")
+    __slots__ = ("protocol_version", "tokenizer_hash", "vocab_size", "target_model", "target_revision", "verifier_replica", "feature_layers", "projection_digest", "feature_dtype")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_HASH_FIELD_NUMBER: _ClassVar[int]
     VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
     TARGET_MODEL_FIELD_NUMBER: _ClassVar[int]
     TARGET_REVISION_FIELD_NUMBER: _ClassVar[int]
     VERIFIER_REPLICA_FIELD_NUMBER: _ClassVar[int]
+    FEATURE_LAYERS_FIELD_NUMBER: _ClassVar[int]
+    PROJECTION_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    FEATURE_DTYPE_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     tokenizer_hash: str
     vocab_size: int
     target_model: str
     target_revision: str
     verifier_replica: str
-    def __init__(self, protocol_version: _Optional[int] = ..., tokenizer_hash: _Optional[str] = ..., vocab_size: _Optional[int] = ..., target_model: _Optional[str] = ..., target_revision: _Optional[str] = ..., verifier_replica: _Optional[str] = ...) -> None: ...
+    feature_layers: _containers.RepeatedScalarFieldContainer[int]
+    projection_digest: str
+    feature_dtype: str
+    def __init__(self, protocol_version: _Optional[int] = ..., tokenizer_hash: _Optional[str] = ..., vocab_size: _Optional[int] = ..., target_model: _Optional[str] = ..., target_revision: _Optional[str] = ..., verifier_replica: _Optional[str] = ..., feature_layers: _Optional[_Iterable[int]] = ..., projection_digest: _Optional[str] = ..., feature_dtype: _Optional[str] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("protocol_version", "drafter_model", "drafter_revision", "drafter_kind", "drafter_replica", "incarnation", "context", "certain")
+    __slots__ = ("protocol_version", "drafter_model", "drafter_revision", "drafter_kind", "drafter_replica", "incarnation", "context", "certain", "longest", "fed", "stream")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     DRAFTER_MODEL_FIELD_NUMBER: _ClassVar[int]
     DRAFTER_REVISION_FIELD_NUMBER: _ClassVar[int]
@@ -86,6 +94,9 @@ class Welcome(_message.Message):
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     CERTAIN_FIELD_NUMBER: _ClassVar[int]
+    LONGEST_FIELD_NUMBER: _ClassVar[int]
+    FED_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     drafter_model: str
     drafter_revision: str
@@ -94,7 +105,28 @@ class Welcome(_message.Message):
     incarnation: int
     context: int
     certain: bool
-    def __init__(self, protocol_version: _Optional[int] = ..., drafter_model: _Optional[str] = ..., drafter_revision: _Optional[str] = ..., drafter_kind: _Optional[str] = ..., drafter_replica: _Optional[str] = ..., incarnation: _Optional[int] = ..., context: _Optional[int] = ..., certain: _Optional[bool] = ...) -> None: ...
+    longest: int
+    fed: bool
+    stream: int
+    def __init__(self, protocol_version: _Optional[int] = ..., drafter_model: _Optional[str] = ..., drafter_revision: _Optional[str] = ..., drafter_kind: _Optional[str] = ..., drafter_replica: _Optional[str] = ..., incarnation: _Optional[int] = ..., context: _Optional[int] = ..., certain: _Optional[bool] = ..., longest: _Optional[int] = ..., fed: _Optional[bool] = ..., stream: _Optional[int] = ...) -> None: ...
+
+class FeedRequest(_message.Message):
+    __slots__ = ("stream", "sequence", "epoch", "start", "rows")
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    stream: int
+    sequence: int
+    epoch: int
+    start: int
+    rows: bytes
+    def __init__(self, stream: _Optional[int] = ..., sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., start: _Optional[int] = ..., rows: _Optional[bytes] = ...) -> None: ...
+
+class FeedResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class Open(_message.Message):
     __slots__ = ("sequence", "epoch", "prompt_ids", "sampling", "law", "noise_key", "proposal_entries")

@@ -39,6 +39,11 @@ class DraftingServiceStub:
                 request_serializer=truedraft_dot_v1_dot_drafting__pb2.DraftRequest.SerializeToString,
                 response_deserializer=truedraft_dot_v1_dot_drafting__pb2.DraftResponse.FromString,
                 _registered_method=True)
+        self.Feed = channel.stream_unary(
+                '/truedraft.v1.DraftingService/Feed',
+                request_serializer=truedraft_dot_v1_dot_drafting__pb2.FeedRequest.SerializeToString,
+                response_deserializer=truedraft_dot_v1_dot_drafting__pb2.FeedResponse.FromString,
+                _registered_method=True)
 
 
 class DraftingServiceServicer:
@@ -51,6 +56,14 @@ class DraftingServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Feed(self, request_iterator, context):
+        """What drafters that read the target's hidden states need, on a call of its own: a prompt's features are
+        large, and no plan waits behind them. If either call of a stream ends, so does the other.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DraftingServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -58,6 +71,11 @@ def add_DraftingServiceServicer_to_server(servicer, server):
                     servicer.Draft,
                     request_deserializer=truedraft_dot_v1_dot_drafting__pb2.DraftRequest.FromString,
                     response_serializer=truedraft_dot_v1_dot_drafting__pb2.DraftResponse.SerializeToString,
+            ),
+            'Feed': grpc.stream_unary_rpc_method_handler(
+                    servicer.Feed,
+                    request_deserializer=truedraft_dot_v1_dot_drafting__pb2.FeedRequest.FromString,
+                    response_serializer=truedraft_dot_v1_dot_drafting__pb2.FeedResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -87,6 +105,33 @@ class DraftingService:
             '/truedraft.v1.DraftingService/Draft',
             truedraft_dot_v1_dot_drafting__pb2.DraftRequest.SerializeToString,
             truedraft_dot_v1_dot_drafting__pb2.DraftResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Feed(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/truedraft.v1.DraftingService/Feed',
+            truedraft_dot_v1_dot_drafting__pb2.FeedRequest.SerializeToString,
+            truedraft_dot_v1_dot_drafting__pb2.FeedResponse.FromString,
             options,
             channel_credentials,
             insecure,

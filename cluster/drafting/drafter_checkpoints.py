@@ -1,0 +1,39 @@
+"""Where a block-diffusion drafter's checkpoint lies: in a folder, or on the hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+from cluster.checkpoints.errors import CheckpointError
+from cluster.checkpoints.registry import Checkpoint
+
+
+def resolve_drafter(reference: str) -> Checkpoint:
+    """The checkpoint, whose path is a local directory. Raises CheckpointError.
+
+    reference: a directory, or a hub id with `@revision` where one is wanted.
+    """
+    directory = Path(reference).expanduser()
+    if reference and directory.is_dir():
+        return Checkpoint(reference, str(directory.resolve()), "local")
+    if reference.startswith(("/", "./", "../", "~")) or not reference:
+        raise CheckpointError(f"no such directory: {reference!r}")
+    return on_hub(reference)
+
+
+def on_hub(reference: str) -> Checkpoint:
+    """A snapshot of weights and configuration. Raises CheckpointError."""
+    repository, _, revision = reference.partition("@")
+    try:
+        patterns = ["*.json", "*.safetensors"]
+        folder = snapshot_download(repository, revision=revision or None, allow_patterns=patterns)
+    except (OSError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise CheckpointError(
+            f"{reference!r} is no local directory, and the hub did not give it: {reason}"
+        ) from error
+    # The folder of a snapshot is named by its commit.
+    return Checkpoint(reference, folder, Path(folder).name)

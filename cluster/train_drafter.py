@@ -1,0 +1,91 @@
+"""`truedraft train-drafter`: progress while it lasts, and a table of what would have been accepted."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from cluster.checkpoints import DEFAULT_REFERENCE, CheckpointError
+from drafter_service.training.measuring import Accepted, pooled
+from drafter_service.training.picture import draw
+from drafter_service.training.prompts import PromptsError, read_prompts
+from drafter_service.training.regenerate import Answering
+from drafter_service.training.run import Told, Trained, Wanted, summary, train
+from drafter_service.training.trainer import Recipe
+
+__all__ = ["CheckpointError", "PromptsError", "run"]
+
+
+def run(
+    prompts: Path,
+    out: Path,
+    target: str,
+    minutes: float,
+    layers: int,
+    block_length: int,
+    vocabulary: int,
+    answer_tokens: int,
+    device: str,
+    as_json: bool,
+) -> None:
+    """Raises PromptsError, CheckpointError, and ValueError for what cannot be trained."""
+    read = read_prompts(prompts)
+    out.mkdir(parents=True, exist_ok=True)
+    wanted = Wanted(target or DEFAULT_REFERENCE, layers, block_length + 1, vocabulary, device)
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[now]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as progress:
+        answering = progress.add_task(f"answers to {len(read)} prompts", now="")
+        training = progress.add_task("training", total=minutes, now="")
+
+        def answered(done: int, count: int) -> None:
+            progress.update(answering, completed=done, total=count, now=f"{done} of {count} batches")
+
+        def trained(done: float, loss: float) -> None:
+            progress.update(training, completed=min(done, minutes), now=f"loss {loss:.3f}")
+
+        told = Told(answered, trained)
+        result = train(wanted, read, Answering(most=answer_tokens), Recipe(minutes=minutes), out, told)
+    if result.curve:
+        draw(result.curve, out / "learning-curve.svg")
+    (out / "training.json").write_text(json.dumps(summary(result), indent=1) + "\n", encoding="utf-8")
+    if as_json:
+        sys.stdout.write(json.dumps(summary(result)) + "\n")
+    else:
+        _report(result, out, Console())
+
+
+def _report(result: Trained, out: Path, console: Console) -> None:
+    table = Table("domain", "tokens a round", "n-gram", "n-gram drafts in", title="held-out greedy answers")
+    rows = [*((name or "(none)", name) for name in sorted(result.drafter))]
+    for shown, name in rows:
+        table.add_row(shown, *_cells(result.drafter[name], result.ngram[name]))
+    if rows:
+        table.add_section()
+        table.add_row("all", *_cells(pooled(result.drafter), pooled(result.ngram)))
+        console.print(table)
+    else:
+        console.print("Too few prompts to hold any out: nothing was measured.")
+    left = f", {result.too_long} prompts were too long" if result.too_long else ""
+    console.print(
+        f"{result.answers} answers of {result.tokens} tokens{left}; the drafter is in {out}", soft_wrap=True
+    )
+
+
+def _cells(drafter: Accepted, ngram: Accepted) -> tuple[str, str, str]:
+    rounds = ngram.rounds + ngram.undrafted
+    return (
+        f"{drafter.length:.2f}",
+        f"{ngram.overall:.2f}",
+        f"{ngram.rounds / rounds:.0%} of rounds" if rounds else "",
+    )

@@ -1,0 +1,1 @@
+"""Block-diffusion drafters: DFlash and DFlash 2."""
