@@ -34,7 +34,7 @@ APIS = (
 # Fields that the chart sets itself, or that mean nothing on Kubernetes.
 _NOT_HERE: dict[str, tuple[str, ...]] = {
     "ClusterConfig": ("ray_address", "start_timeout_s", "emulation"),
-    "Gateway": ("host", "http_port", "grpc_port"),
+    "Gateway": ("host", "http_port", "grpc_port", "keys_file"),
     "DraftingChannel": ("certificate", "private_key", "authority"),
 }
 _UNUSED = ("Emulation", "EmulatedNode")
@@ -70,7 +70,7 @@ def rendered(example: Path) -> str:
 def readme(text: str) -> str:
     """The README with the tables between its markers made anew."""
     made = {
-        "values": _table(("value", "default", "what it is"), _values()),
+        "values": _table(("value", "default", "what it is"), documented_values()),
         "group": _table(("field", "what it is"), _group()),
         "config": _table(("field", "default"), _fields(schema()["properties"]["config"])),
     }
@@ -83,7 +83,7 @@ def readme(text: str) -> str:
     return text
 
 
-def _values() -> Iterator[tuple[str, ...]]:
+def documented_values() -> Iterator[tuple[str, ...]]:
     """Dotted name, default and comment of every value that has a `# --` comment."""
     text = (CHART / "values.yaml").read_text()
     defaults = yaml.safe_load(text)

@@ -77,7 +77,7 @@ CAUSES: dict[Reason, Cause] = {
         grpc.StatusCode.PERMISSION_DENIED,
         403,
         "permission_error",
-        "a lossy law that this deployment does not allow",
+        "a lossy law that this deployment does not allow, or not as far as it is asked to go",
     ),
     Reason.PAYLOAD_TOO_LARGE: Cause(
         _INVALID, 413, "invalid_request_error", "a message larger than is taken at all"

@@ -13,7 +13,8 @@ class GatewaySpec:
     for one request; first_token_timeout_s: how long a request may wait for a verifier; max_requests: answers
     that a replica waits for at a time; keys_file: of API keys, None where nobody is asked for one; domains:
     labels that metrics tell apart; measured: acceptance length of rounds with a block by domain, as last
-    measured; trace_url: of a trace in the tracing UI, with {trace_id} in it.
+    measured; trace_url: of a trace in the tracing UI, with {trace_id} in it; max_distortion, max_overshoot:
+    the most that a lossy law may be asked for, total variation a token and out(x) / p(x), None: no ceiling.
     """
 
     model: str
@@ -31,3 +32,5 @@ class GatewaySpec:
     domains: tuple[str, ...] = ()
     measured: Mapping[str, float] = field(default_factory=dict)
     trace_url: str = ""
+    max_distortion: float | None = None
+    max_overshoot: float | None = None

@@ -6,6 +6,8 @@ The file is YAML, such as a mounted Secret:
       - name: acme
         keys: ["<sha256 of a key, hexadecimal>"]
         laws: [coupled, none]        # of those that the deployment serves; unset: all
+        max_distortion: 0.02         # the most that a lossy law may be asked for: total variation a token,
+        max_overshoot: 4             # and out(x) / p(x)
         max_tokens: 512
         max_concurrent: 8
         requests_per_minute: 120
@@ -25,7 +27,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Self, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -41,6 +43,7 @@ _SCHEME = "bearer "
 _RELOAD_S = 1.0
 _MINUTE_S = 60.0
 
+_Limit = TypeVar("_Limit", int, float)
 _Count = Annotated[int, Field(ge=1)]
 _Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -57,6 +60,8 @@ class Tenant(BaseModel):
     name: str = Field(min_length=1)
     keys: tuple[_Hash, ...] = ()
     laws: tuple[str, ...] | None = None
+    max_distortion: Annotated[float, Field(ge=0, le=1)] | None = None
+    max_overshoot: Annotated[float, Field(ge=1, allow_inf_nan=False)] | None = None
     max_tokens: _Count | None = None
     max_concurrent: _Count | None = None
     requests_per_minute: _Count | None = None
@@ -163,8 +168,18 @@ def limited(spec: GatewaySpec, tenant: Tenant) -> GatewaySpec:
     """The spec as it holds for a tenant."""
     laws = spec.laws if tenant.laws is None else tuple(law for law in spec.laws if law in tenant.laws)
     default = spec.default_law if spec.default_law in laws else (laws[0] if laws else spec.default_law)
-    limits = [limit for limit in (spec.max_tokens, tenant.max_tokens) if limit is not None]
-    return replace(spec, laws=laws, default_law=default, max_tokens=min(limits, default=None))
+    return replace(
+        spec,
+        laws=laws,
+        default_law=default,
+        max_tokens=_least(spec.max_tokens, tenant.max_tokens),
+        max_distortion=_least(spec.max_distortion, tenant.max_distortion),
+        max_overshoot=_least(spec.max_overshoot, tenant.max_overshoot),
+    )
+
+
+def _least(*limits: _Limit | None) -> _Limit | None:
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:

@@ -121,7 +121,23 @@ def _law(request: pb.GenerateRequest, spec: GatewaySpec) -> Law:
         alternative = honest_alternative(law).rstrip(".")
         sentence = f"law {chosen!r} is lossy and this deployment does not allow it: {alternative}"
         raise InvalidRequestError("law", sentence, Reason.LAW_NOT_ALLOWED)
-    return law
+    return law if LAWS[chosen].lossless else _held(law, spec)
+
+
+def _held(law: Law, spec: GatewaySpec) -> Law:
+    """A lossy law under the deployment's ceilings, which also stand where the request says nothing."""
+    takes = {parameter.name for parameter in LAWS[law.name].parameters}
+    given = dict(law.params)
+    for name, most in (("max_distortion", spec.max_distortion), ("ceiling", spec.max_overshoot)):
+        if most is None:
+            continue
+        if name not in takes:
+            sentence = f"law {law.name!r} takes no {name}, of which at most {most:g} is allowed here"
+            raise InvalidRequestError("law", sentence, Reason.LAW_NOT_ALLOWED)
+        if given.setdefault(name, most) > most:
+            sentence = f"law {law.name}: {name} may be at most {most:g} here, got {given[name]:g}"
+            raise InvalidRequestError("law_params", sentence, Reason.LAW_NOT_ALLOWED)
+    return parse(law.name, given)
 
 
 def _check_max_tokens(asked: int | None, limit: int | None) -> None:

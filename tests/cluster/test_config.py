@@ -78,6 +78,12 @@ def test_no_lossy_law_is_served_unless_it_is_named():
     assert config.gateway_spec().laws == (*strict, "truncation:min_p")
 
 
+def test_ceilings_of_lossy_laws_reach_the_gateway():
+    laws = "laws={lossy: ['collaborative:cactus'], max_distortion: 0.1, max_overshoot: 4}"
+    spec = load_config(None, [laws]).gateway_spec()
+    assert (spec.max_distortion, spec.max_overshoot) == (0.1, 4)
+
+
 def test_a_causal_lm_without_a_model_is_the_target_itself():
     spec = load_config(None, ["drafter.kind=causal_lm", "model=m"]).drafter_spec()
     assert (spec.kind, spec.model, spec.target) == (DrafterKind.CAUSAL_LM, "m", "m")
@@ -142,6 +148,12 @@ def test_a_request_must_fit_the_cache():
         ("laws.default=truth", "laws: 'truth' is no strict law; strict laws: none, coupled"),
         ("laws.allowed=[coupled, truncation:min_p]", "laws: 'truncation:min_p' is no strict law"),
         ("laws.lossy=[coupled]", "laws: 'coupled' is no lossy law; lossy laws: truncation:min_p"),
+        (
+            "laws={lossy: ['truncation:min_p'], max_distortion: 0.1}",
+            "laws: 'truncation:min_p' keeps no max_distortion: take it out of lossy",
+        ),
+        ("laws.max_distortion=1.5", "laws.max_distortion: "),
+        ("laws.max_overshoot=.inf", "laws.max_overshoot: "),
         (
             "verifier={replicas: 2, max_replicas: 1}",
             "max_replicas must be at least replicas = 2",

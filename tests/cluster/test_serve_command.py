@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 
 import psutil
@@ -12,6 +13,7 @@ import pytest
 
 from cluster.checkpoints.tiny import build_tiny
 from cluster.client import Ask, Client
+from tests.drafting.certificates import Authority
 
 pytestmark = pytest.mark.cluster
 
@@ -54,6 +56,35 @@ def serve(tmp_path):
     for process in started:
         process.kill()
         process.wait()
+
+
+def test_drafts_come_over_mutual_tls_by_the_flags(serve, tmp_path):
+    start, left = serve
+    # Both sides show the same certificate, as pods of one Secret do.
+    authority = Authority(tmp_path / "pki")
+    tls = authority.issue("tls", expired=True)
+    flags = ("--tls-cert", tls.certificate, "--tls-key", tls.private_key, "--tls-ca", tls.authority)
+    process = start(*flags, "--set", "verifier.planner=fixed")
+    ready = json.loads(process.stdout.readline())
+
+    def answered(client, condition):
+        """The first provenance of which it holds."""
+        for _ in range(100):
+            answer = client.answer(Ask(prompt="one two one two one two", max_tokens=40, temperature=0))
+            if condition(answer.final.provenance):
+                return answer
+            time.sleep(0.3)
+        raise TimeoutError(answer.final.provenance)
+
+    with Client(ready["grpc"], timeout=60) as client:
+        refused = answered(client, lambda said: "certificate has expired" in " ".join(said.reasons))
+        assert refused.final.provenance.draft_tokens == 0
+        authority.issue("tls")
+        drafted = answered(client, lambda said: said.draft_tokens > 0)
+    assert drafted.token_ids == refused.token_ids
+    process.terminate()
+    process.communicate(timeout=60)
+    assert left() == []
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])

@@ -143,6 +143,13 @@ def test_a_tenants_laws_and_ceiling():
     assert limited(dataclasses.replace(SPEC, max_tokens=None), tenants.ANYBODY).max_tokens is None
 
 
+def test_a_tenants_ceilings_only_lower_the_deployments():
+    strict = limited(SPEC, Tenant(name="b", max_distortion=0.1, max_overshoot=4))
+    assert (strict.max_distortion, strict.max_overshoot) == (0.1, 4)
+    loose = limited(strict, Tenant(name="b", max_distortion=0.5, max_overshoot=2))
+    assert (loose.max_distortion, loose.max_overshoot) == (0.1, 2)
+
+
 ROUTES = [
     ("POST", "/v1/completions"),
     ("POST", "/v1/chat/completions"),

@@ -213,6 +213,55 @@ def test_a_lossy_law_needs_the_deployments_leave_and_the_requests():
         check(pb.GenerateRequest(prompt="x", law="truncation:min_p", law_params={"min_p": 0.2}), strict)
 
 
+CEILINGS = dataclasses.replace(
+    SPEC, laws=("coupled", "truncation:min_p", "collaborative:cactus"), max_distortion=0.1, max_overshoot=4.0
+)
+
+
+@pytest.mark.parametrize(
+    ("asked", "held"),
+    [
+        # What the request leaves open is held to the ceilings, what lies below them stays.
+        ({"delta": 0.01, "ceiling": 2.0}, {"delta": 0.01, "ceiling": 2.0, "max_distortion": 0.1}),
+        ({"max_distortion": 0.05}, {"ceiling": 4.0, "max_distortion": 0.05}),
+        ({"max_distortion": 0.1, "ceiling": 4.0}, {"ceiling": 4.0, "max_distortion": 0.1}),
+    ],
+)
+def test_a_lossy_law_goes_no_further_than_the_deployments_ceilings(asked, held):
+    given = pb.GenerateRequest(prompt="x", law="collaborative:cactus", law_params=asked)
+    assert dict(check(given, CEILINGS).law.params) == held
+    assert (
+        dict(check(given, dataclasses.replace(CEILINGS, max_distortion=None, max_overshoot=None)).law.params)
+        == asked
+    )
+    assert check(pb.GenerateRequest(prompt="x"), CEILINGS).law == COUPLED
+
+
+@pytest.mark.parametrize(
+    ("law", "params", "field", "words"),
+    [
+        (
+            "collaborative:cactus",
+            {"max_distortion": 0.11},
+            "law_params",
+            "max_distortion may be at most 0.1 here",
+        ),
+        (
+            "collaborative:cactus",
+            {"delta": 1, "ceiling": 5},
+            "law_params",
+            "ceiling may be at most 4 here, got 5",
+        ),
+        ("truncation:min_p", {}, "law", "takes no max_distortion, of which at most 0.1 is allowed here"),
+    ],
+)
+def test_beyond_the_ceilings_it_is_refused(law, params, field, words):
+    with pytest.raises(InvalidRequestError, match=words) as caught:
+        check(pb.GenerateRequest(prompt="x", law=law, law_params=params), CEILINGS)
+    assert caught.value.field == field
+    assert caught.value.reason is Reason.LAW_NOT_ALLOWED
+
+
 @pytest.mark.parametrize(
     ("messages", "words"),
     [

@@ -18,20 +18,10 @@ from tests.helm.chart import (
     template,
 )
 from tests.helm.crd import BY_HAND, FOLDER, crd_schema
+from tests.helm.others import OTHERS
 
 KUBERNETES = ("1.31", kubernetes_validate.latest_version())
 BUILT_IN = ("v1", "apps/v1", "policy/v1", "networking.k8s.io/v1")
-# Kinds of others, whose required fields are few.
-OTHERS = {
-    ("cert-manager.io/v1", "Issuer"): set(),
-    ("cert-manager.io/v1", "Certificate"): {"secretName", "issuerRef"},
-    ("gateway.networking.k8s.io/v1", "HTTPRoute"): {"parentRefs", "rules"},
-    ("gateway.networking.k8s.io/v1", "GRPCRoute"): {"parentRefs", "rules"},
-    ("monitoring.coreos.com/v1", "PodMonitor"): {"selector", "podMetricsEndpoints"},
-    ("monitoring.coreos.com/v1alpha1", "ScrapeConfig"): {"staticConfigs", "metricsPath"},
-    ("monitoring.coreos.com/v1", "PrometheusRule"): {"groups"},
-    ("ray.io/v1", "RayService"): {"serveConfigV2", "rayClusterConfig"},
-}
 
 
 def texts():
@@ -49,6 +39,15 @@ def texts():
         "upgrade.gatewayClassName=istio",
         "verifiers.cpu.image.digest=sha256:" + "0" * 64,
         "head.pod.podAnnotations.a=b",
+    ).stdout
+    yield template(
+        "cpu",
+        "model.pvc.claimName=weights",
+        "model.pvc.subPath=tiny",
+        "config.model=/models/tiny",
+        "apiKeys.existingSecret=tenants",
+        "test.apiKey.existingSecret=operator",
+        "rayAuth.existingSecret=ray",
     ).stdout
 
 
@@ -83,11 +82,21 @@ def test_the_validator_sees_a_misspelt_field():
         kubernetes_validate.validate(pod, KUBERNETES[0], strict=True)
 
 
-def test_every_other_kind_is_known_here():
+def test_kinds_of_other_projects():
+    kinds = set()
     for text in TEXTS:
         for document in documents(text):
-            if document["apiVersion"] not in BUILT_IN:
-                assert OTHERS[document["apiVersion"], document["kind"]] <= set(document["spec"])
+            named = document["apiVersion"], document["kind"]
+            if named[0] not in BUILT_IN and named[1] != "RayService":
+                jsonschema.validate(document, OTHERS[named])
+                kinds.add(named)
+    assert kinds == set(OTHERS)
+    certificates = [each for text in TEXTS for each in documents(text) if each["kind"] == "Certificate"]
+    leaf = certificates[0]
+    spoilt = copy.deepcopy(leaf)
+    spoilt["spec"]["dnsName"] = "a"
+    with pytest.raises(jsonschema.ValidationError, match="dnsName"):
+        jsonschema.validate(spoilt, OTHERS[leaf["apiVersion"], "Certificate"])
 
 
 def test_ray_service_by_hand():

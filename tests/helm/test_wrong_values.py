@@ -3,7 +3,9 @@
 import re
 
 import pytest
+import yaml
 
+from cluster.config import ConfigError, load_config
 from tests.helm.chart import APIS, template
 
 CASES = {
@@ -67,6 +69,40 @@ CASES = {
     ("cpu", "fullnameOverride=Capital"): "at '/fullnameOverride'",
     ("cpu", "rayAuth.mode=password"): "at '/rayAuth/mode': value must be one of 'token', 'disabled'",
     ("l4-h100", "config.gateway.placement.num_cpus=2"): "config.gateway.placement.num_cpus must be at most 1",
+    ("cpu", "config.laws.allowed={coupled,truth}"): "at '/config/laws/allowed/1': value must be one of",
+    ("cpu", "config.laws.lossy={coupled}"): "at '/config/laws/lossy/0': value must be one of",
+    ("a10g-2xh100", "config.laws.lossy={truncation:min_p}"): (
+        "config.laws.lossy has truncation:min_p, which keeps no config.laws.max_distortion."
+    ),
+    ("a10g-2xh100", "config.laws.max_overshoot=0"): "minimum: got 0, want 1",
+    ("cpu", "config.audit.replay_share=2"): "at '/config/audit/replay_share': maximum: got 2, want 1",
+    ("cpu", "config.gateway.keys_file=/keys"): "additional properties 'keys_file' not allowed",
+    (
+        "cpu",
+        "config.verifier.block_length_min=9",
+    ): "block_length_min is 9, more than block_length, which is 8.",
+    ("cpu", "config.verifier.max_active=57"): (
+        "config.verifier.step_rows is 512, less than max_active x (block_length + 1), which is 513."
+    ),
+    ("l4-h100", "config.verifier.max_replicas=1"): (
+        "config.verifier.max_replicas is 1, less than replicas, which is 2."
+    ),
+    (
+        "cpu",
+        "config.drafter.model=x",
+    ): "config.drafter.model is set, but config.drafter.kind ngram takes none.",
+    ("l4-h100", "config.drafter.mode=local"): "config.drafter.mode local drafts with kind ngram only",
+    ("cpu", "config.drafter.ports={7415,7400}"): "first and last of a range, not 7415 and 7400.",
+    (
+        "cpu",
+        "config.drafter.ports=null",
+    ): "config.drafter.ports must name the first and last port of drafters",
+    ("l4-h100", "networkPolicy.clients=null"): "networkPolicy.clients must name the pods of the Ingress",
+    ("a10g-2xh100", "networkPolicy.clients=null"): "networkPolicy.clients must name the pods of the Ingress",
+    ("l4-h100", "monitoring.scrapeConfig.credentials.existingSecret="): (
+        "monitoring.scrapeConfig.credentials must name an operator's API key"
+    ),
+    ("cpu", "apiKeys.secret=x"): "at '/apiKeys': additional properties 'secret' not allowed",
     ("l4-h100", "config.gateway.replicas=5"): "config.gateway.replicas needs 3 pods of the gateway",
 }
 
@@ -78,6 +114,43 @@ def test_a_wrong_value_is_refused_in_words(example, setting):
     assert CASES[example, setting] in result.stderr
     refusals = [line for line in result.stderr.splitlines() if line.startswith(("- at", "Error: execution"))]
     assert len(refusals) == 1, result.stderr
+
+
+# What the configuration refuses of several fields together, so that pods need not start to find out.
+TOGETHER = [
+    "laws.allowed=[none]",
+    "laws={lossy: ['truncation:min_p'], max_distortion: 0.1}",
+    "laws={lossy: ['truncation:typical'], max_overshoot: 2}",
+    "verifier.block_length_min=9",
+    "verifier={block_length: 4, block_length_min: 5}",
+    "verifier.max_active=57",
+    "verifier={step_rows: 100}",
+    "verifier={replicas: 2, max_replicas: 1}",
+    "drafter.model=x",
+    "drafter={mode: local, kind: causal_lm}",
+    "drafter.ports=[9, 8]",
+]
+# As far as one may go.
+FINE = ["verifier.block_length_min=8", "verifier.max_active=56", "verifier={step_rows: 144}"]
+
+
+@pytest.mark.parametrize("override", [*TOGETHER, *FINE])
+def test_the_chart_refuses_what_the_configuration_does(override, tmp_path):
+    name, _, text = override.partition("=")
+    given = yaml.safe_load(text)
+    for part in reversed(name.split(".")):
+        given = {part: given}
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump({"config": given}))
+    refused = template("cpu", values=values, check=False)
+    if override in FINE:
+        load_config(None, [override])
+        assert refused.returncode == 0, refused.stderr
+    else:
+        with pytest.raises(ConfigError):
+            load_config(None, [override])
+        assert "Error: execution" in refused.stderr
+        assert "config." in refused.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What `helm test` runs: one generation, whose provenance must add up. Arguments: endpoint, prompt, law."""
 
+import os
 import sys
 
 from cluster.client import Ask, Client, RequestFailedError, provenance_block
@@ -8,7 +9,7 @@ from cluster.client import Ask, Client, RequestFailedError, provenance_block
 def main(endpoint: str, prompt: str, law: str) -> str:
     """Why the generation is not as it should be; empty if it is."""
     try:
-        with Client(endpoint, timeout=120.0) as client:
+        with Client(endpoint, timeout=120.0, api_key=os.environ.get("TRUEDRAFT_API_KEY", "")) as client:
             answer = client.answer(Ask(prompt=prompt, max_tokens=32, temperature=0.0))
     except RequestFailedError as error:
         return f"{error.code}: {error}"

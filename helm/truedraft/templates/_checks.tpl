@@ -11,6 +11,8 @@
 {{- fail "image.tag must not be latest: name a version, or a digest." -}}
 {{- end -}}
 
+{{- include "truedraft.configChecks" .Values.config -}}
+
 {{- if not $values.verifiers -}}
 {{- fail "verifiers must name at least one group of pods; see examples/." -}}
 {{- end -}}
@@ -83,13 +85,6 @@
 {{- fail (printf "config.model is %q, but the weights are mounted at %s." $model $values.model.mountPath) -}}
 {{- end -}}
 
-{{- $laws := dig "laws" dict $values.config -}}
-{{- $default := dig "default" "coupled" $laws -}}
-{{- $allowed := dig "allowed" (list "none" "coupled" "rejection" "block") $laws -}}
-{{- if not (has $default $allowed) -}}
-{{- fail (printf "config.laws.default is %s, which is not among config.laws.allowed; a lossy law can be no default." $default) -}}
-{{- end -}}
-
 {{- if not $values.gateway.onHead -}}
 {{- if gt (include "truedraft.gatewayCpus" . | float64) 1.0 -}}
 {{- fail "config.gateway.placement.num_cpus must be at most 1, which is what a pod of the gateway has." -}}
@@ -110,6 +105,15 @@
 {{- if $values.gatewayAPI.enabled -}}
 {{- if not $values.gatewayAPI.parentRefs -}}{{- fail "gatewayAPI.enabled needs gatewayAPI.parentRefs." -}}{{- end -}}
 {{- include "truedraft.needs" (dict "root" . "api" "gateway.networking.k8s.io/v1" "for" "gatewayAPI.enabled") -}}
+{{- end -}}
+{{- if and $values.networkPolicy.enabled (include "truedraft.remote" .) (not (dig "drafter" "ports" list $values.config)) -}}
+{{- fail "config.drafter.ports must name the first and last port of drafters, which the NetworkPolicy opens to verifiers." -}}
+{{- end -}}
+{{- if and (or $values.ingress.enabled $values.gatewayAPI.enabled) $values.networkPolicy.enabled (not $values.networkPolicy.clients) -}}
+{{- fail "networkPolicy.clients must name the pods of the Ingress controller or the Gateway, which could not reach the gateway otherwise." -}}
+{{- end -}}
+{{- if and $values.apiKeys.existingSecret $values.monitoring.scrapeConfig.enabled (not $values.monitoring.scrapeConfig.credentials.existingSecret) -}}
+{{- fail "monitoring.scrapeConfig.credentials must name an operator's API key, since the gateway asks for keys (apiKeys.existingSecret)." -}}
 {{- end -}}
 {{- range $name := list "podMonitor" "prometheusRule" "scrapeConfig" -}}
 {{- if (get $values.monitoring $name).enabled -}}

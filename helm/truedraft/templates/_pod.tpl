@@ -11,6 +11,7 @@
 {{- end -}}
 {{- end -}}
 {{- $channel := and (include "truedraft.secured" $root) (has .role (list "verifier" "drafter")) -}}
+{{- $keys := and $values.apiKeys.existingSecret (eq .role (ternary "head" "gateway" $values.gateway.onHead)) -}}
 metadata:
   labels:
     {{- include "truedraft.role" . | nindent 4 }}
@@ -116,6 +117,10 @@ spec:
         {{- if $channel }}
         - {name: channel, mountPath: {{ $values.channel.mountPath }}, readOnly: true}
         {{- end }}
+        {{- if $keys }}
+        {{- /* Whole, not by subPath: a changed Secret would not reach it. */}}
+        - {name: keys, mountPath: {{ $values.apiKeys.mountPath }}, readOnly: true}
+        {{- end }}
         {{- with $pod.extraVolumeMounts }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
@@ -139,6 +144,10 @@ spec:
     {{- end }}
     {{- if $channel }}
     - {name: channel, secret: {secretName: {{ include "truedraft.channelSecret" $root }}, defaultMode: 0440}}
+    {{- end }}
+    {{- if $keys }}
+    {{- $item := dict "key" $values.apiKeys.key "path" $values.apiKeys.key }}
+    - {name: keys, secret: {secretName: {{ $values.apiKeys.existingSecret }}, items: {{ list $item | toJson }}, defaultMode: 0440}}
     {{- end }}
     {{- with $pod.extraVolumes }}
     {{- toYaml . | nindent 4 }}

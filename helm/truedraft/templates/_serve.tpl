@@ -37,6 +37,9 @@ num_cpus: {{ dig "placement" "num_cpus" 1 $section }}
 {{- $placement = merge $placement (include "truedraft.slots" . | fromYaml) -}}
 {{- else -}}
 {{- $_ := set $placement "num_cpus" (include "truedraft.gatewayCpus" .root | float64) -}}
+{{- with .root.Values.apiKeys -}}
+{{- if .existingSecret }}{{ $_ := set $section "keys_file" (printf "%s/%s" .mountPath .key) }}{{ end -}}
+{{- end -}}
 {{- end -}}
 {{- $_ := set $section "placement" (mergeOverwrite $placement (dig "placement" dict $section)) -}}
 {{- toYaml (omit $section "replicas" "max_replicas") -}}
