@@ -24,7 +24,7 @@ INSTALL := $(PIP) install --quiet --quiet --constraint constraints.txt
 PHOENIX := .venv-phoenix/bin/phoenix
 SAY := printf '==> %s\n'
 
-.PHONY: help setup demo trace-demo test lint bench equality distribution parameters audit chaos fuzz verify rehearsal protos chart clean
+.PHONY: help setup demo trace-demo test lint bench equality rows distribution parameters audit chaos fuzz verify soak rehearsal protos chart clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ bench: setup ## measure speculation against plain decoding
 equality: setup ## check at length that speculation changes no token
 	@$(BIN)/python -m cluster.bench.equality $(ARGS)
 
+rows: setup ## check that logits of thousands of rows do not depend on their batch, bit for bit
+	@$(BIN)/python -m cluster.bench.rows $(ARGS)
+
 distribution: setup ## check at length that strict laws keep the target's distribution
 	@$(BIN)/python -m cluster.bench.distribution $(ARGS)
 
@@ -88,7 +91,10 @@ fuzz: setup ## ask 5,000 random messages over gRPC and HTTP's routes
 	@TRUEDRAFT_EXAMPLES=2500 $(BIN)/python -m pytest --timeout 3000 tests/verifier_service/test_fuzz.py $(ARGS)
 	@TRUEDRAFT_EXAMPLES=1000 $(BIN)/python -m pytest --timeout 3000 tests/gateway/http/test_fuzz.py $(ARGS)
 
-verify: equality distribution parameters audit chaos fuzz ## every long check that `make test` leaves out
+verify: equality rows distribution parameters audit chaos fuzz ## every long check that `make test` leaves out
+
+soak: setup ## serve mixed traffic for half an hour: nothing fails, nothing differs, memory is flat
+	@$(BIN)/python -m cluster.bench.soak $(ARGS)
 
 rehearsal: setup ## run the chart's pods as network namespaces of this machine, policies compared (needs root)
 	@$(BIN)/python -m tests.helm.rehearsal

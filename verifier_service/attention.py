@@ -30,16 +30,18 @@ class Segment:
 
 
 class Batch:
-    """The segments of one forward and where their keys and values lie in `pool`.
+    """The segments of one forward and where their keys and values lie in their `pool`.
 
     tables: pages of each segment's sequence, int64 [segments, most]; owners, positions: each row's segment
-    and place, int64 [rows]. Raises OutOfPagesError.
+    and place, int64 [rows]. Raises OutOfPagesError; ValueError for rows in pages that others may read.
     """
 
-    def __init__(self, segments: Sequence[Segment], pool: KVPool) -> None:
+    def __init__(self, segments: Sequence[Segment]) -> None:
         self.segments = segments
-        self.pool = pool
+        self.pool: KVPool = segments[0].cache.pool
         for segment in segments:
+            if segment.start < segment.cache.fixed:
+                raise ValueError("rows would be written to a page that other sequences may read")
             segment.cache.reserve(segment.start + segment.count)
         most = max(len(segment.cache.pages) for segment in segments)
         self.tables = np.zeros((len(segments), most), np.int64)

@@ -64,7 +64,7 @@ def load_target(spec: VerifierSpec) -> LoadedTarget:
         quantize(model)
     stop_ids = end_of_sequence_ids(model, tokenizer)
     # Before the target packs the weights away.
-    target = TargetModel(model, weights_hash(model), spec.threads, spec.kv_tokens, integers)
+    target = TargetModel(model, weights_hash(model), spec.threads, integers)
     invariant = rows_are_invariant(target)
     log.info("%s: rows are %s invariant", spec.model, "bitwise" if invariant else "not bitwise")
     numerics = target.numerics(invariant)
@@ -94,7 +94,6 @@ def build_engine(
     limits = Limits(
         max_active=spec.max_active,
         max_queued=spec.max_queued,
-        kv_tokens=spec.kv_tokens,
         step_rows=spec.step_rows,
         draft_deadline=spec.draft_deadline_s,
         draft_patience=spec.draft_patience_s,
@@ -105,6 +104,7 @@ def build_engine(
     )
     engine = Engine(
         target=loaded.model,
+        pool=loaded.model.new_pool(spec.kv_tokens),
         tokenizer=loaded.tokenizer,
         stop_ids=loaded.stop_ids,
         numerics=loaded.numerics,
@@ -120,5 +120,5 @@ def build_engine(
         profile=loaded.profile,
     )
     if meter is not None and meters is not None:
-        meters.register(meter, engine.load, spec.kv_tokens, engine.audits)
+        meters.register(meter, engine.load, engine.kept_tokens, spec.kv_tokens, engine.audits)
     return engine

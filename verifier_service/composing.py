@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+from cluster.kernels.attention import PAGE
 from cluster.scheduling import Planner
 from cluster.speculation.catalogue import LAWS
 from verifier_service.measurements import Measurements
@@ -30,14 +31,30 @@ class _BlockFrontier:
 
 
 def compose(
-    active: Iterable[Sequence], planner: Planner, step_rows: int, measurements: Measurements
+    active: Iterable[Sequence],
+    planner: Planner,
+    step_rows: int,
+    measurements: Measurements,
+    prepare: Callable[[Sequence], bool],
 ) -> list[tuple[Sequence, Rows]]:
-    """Blocks first, cut to what the planner admits, then prompts in what is left of `step_rows`.
+    """Blocks first, cut to what the planner admits, then what is behind, prompts above all, in what is left
+    of `step_rows`.
 
-    Every ready sequence has its row, and the first prompt a chunk, however small a step may be.
+    Every ready sequence has its row, and the oldest that is behind a chunk, however small a step may be.
+    prepare: finds pages for what a sequence does next; False where there are none, and others, younger ones,
+    may have lost theirs.
     """
-    active = list(active)
-    ready = [sequence for sequence in active if sequence.phase is Phase.READY]
+    ready: list[Sequence] = []
+    behind: list[Sequence] = []
+    for sequence in sorted(active, key=lambda each: each.turn):
+        if sequence.cache is None:
+            continue
+        late = sequence.behind > 0
+        if (late or sequence.phase is Phase.READY) and prepare(sequence):
+            # What was found computed may have been all that was lacking.
+            late = late and sequence.behind > 0
+            if late or sequence.phase is Phase.READY:
+                (behind if late else ready).append(sequence)
     budget = max(0, step_rows - len(ready))
     measurements.step_begins(sequence.block.max_q for sequence in ready)
     budget -= _admit(ready, planner, budget, measurements)
@@ -46,14 +63,7 @@ def compose(
         tokens = [sequence.tokens[-1], *sequence.block.tokens]
         batch.append((sequence, _rows(sequence, tokens, len(sequence.tokens) - 1, len(tokens))))
     # Sequences that decode may fill every step until they end; prompts must not wait for that.
-    budget = max(budget, 1)
-    for sequence in active:
-        if sequence.phase is Phase.PREFILL and budget > 0:
-            start = sequence.cache.length if sequence.cache is not None else 0
-            end = min(sequence.given, start + max(budget, LEAST_CHUNK))
-            rows = _rows(sequence, sequence.tokens[start:end], start, int(end == sequence.given))
-            batch.append((sequence, rows))
-            budget -= end - start
+    batch.extend(_chunks(behind, max(budget, 1)))
     return batch
 
 
@@ -80,6 +90,53 @@ def _admit(ready: list[Sequence], planner: Planner, rows: int, measurements: Mea
             sequence.admit(drafts)
             given += drafts
     return given
+
+
+def _chunks(behind: list[Sequence], budget: int) -> list[tuple[Sequence, Rows]]:
+    """Of sequences that are behind, in the order of their arrival: an equal share for each, the oldest first
+    and then those that have least, so that a long prompt neither holds up the short ones nor is held up.
+
+    One whose next page another is about to compute waits to take it over.
+    """
+    making: set[bytes] = set()
+    takes_part = []
+    for sequence in behind:
+        page = _next_page(sequence)
+        if page is None or page not in making:
+            takes_part.append(sequence)
+            making.update([page] if page is not None else [])
+    takes_part[1:] = sorted(takes_part[1:], key=_computed)
+    given = dict.fromkeys((sequence.number for sequence in behind), 0)
+    for share in (max(LEAST_CHUNK, budget // max(1, len(takes_part))), budget):
+        for sequence in takes_part:
+            more = min(sequence.behind - given[sequence.number], share, max(budget, LEAST_CHUNK))
+            if budget > 0 and more > 0:
+                given[sequence.number] += more
+                budget -= more
+    batch = []
+    for sequence in behind:
+        assert sequence.cache is not None
+        start = sequence.cache.length
+        end = min(start + given[sequence.number], sequence.cache.reach)
+        sequence.cache.fit(end)
+        if end > start:
+            last = sequence.phase is Phase.PREFILL and end == sequence.given
+            batch.append((sequence, _rows(sequence, sequence.tokens[start:end], start, int(last))))
+    return batch
+
+
+def _next_page(sequence: Sequence) -> bytes | None:
+    """The name of the page that it computes next, if it has to compute all of it."""
+    computed = _computed(sequence)
+    page = computed // PAGE
+    if sequence.replay is not None or (page + 1) * PAGE > computed + sequence.behind:
+        return None
+    return sequence.names.of(sequence.tokens, page)
+
+
+def _computed(sequence: Sequence) -> int:
+    assert sequence.cache is not None
+    return sequence.cache.length
 
 
 def _rows(sequence: Sequence, tokens: list[int], start: int, wanted: int) -> Rows:

@@ -18,7 +18,6 @@ from cluster.kernels.layers import GATES, LayerWeights, Shape, run_layers
 from cluster.kernels.linear import Floats, Panels, linear, pack_weight
 from cluster.kernels.tile import PANEL
 from verifier_service.attention import Batch
-from verifier_service.kv_cache import KVPool
 
 _FAMILIES = {"llama", "mistral", "qwen2", "qwen3"}
 
@@ -34,13 +33,12 @@ def can_decode(model: PreTrainedModel) -> bool:
 
 
 class Decoder:
-    """Takes over the weights of a model that `can_decode` accepts; keys and values go to `pool`. integers:
-    products are kept as int8, for weights that `quantize` rounded."""
+    """Takes over the weights of a model that `can_decode` accepts. room: what heads are filled up to;
+    integers: products are kept as int8, for weights that `quantize` rounded."""
 
-    def __init__(self, model: Any, pool: KVPool, integers: bool = False) -> None:
+    def __init__(self, model: Any, room: int, integers: bool = False) -> None:
         config, layers = model.config, model.model.layers
         attention = layers[0].self_attn
-        self._pool = pool
         self._vocab: int = config.vocab_size
         self._embedding: Floats = _array(model.model.embed_tokens.weight)
         self._norm: Floats = _array(model.model.norm.weight)
@@ -55,14 +53,14 @@ class Decoder:
             scale=attention.scaling,
         )
         self._eps = np.float32(self._shape.eps)
-        self._weights = _layer_weights(layers, pool.dim, integers)
+        self._weights = _layer_weights(layers, room, integers)
         self._windows = np.array([_window(layer.self_attn, config) for layer in layers], np.int64)
 
     def forward(self, tokens: Tensor, positions: Tensor, batch: Batch, keep: Tensor) -> Tensor:
         """tokens, positions: int64 [rows]; keep: rows that need logits; returns float32 [len(keep), V]."""
         hidden: Floats = self._embedding[tokens.numpy()]
         cos, sin = self._turned(int(positions.max()) + 1)
-        keys, values = self._pool.keys.numpy(), self._pool.values.numpy()
+        keys, values = batch.pool.keys.numpy(), batch.pool.values.numpy()
         places = batch.tables, batch.owners, batch.positions
         run_layers(hidden, self._weights, self._shape, cos, sin, keys, values, *places, self._windows)
         last = hidden[keep.numpy()]

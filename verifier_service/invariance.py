@@ -1,4 +1,5 @@
-"""The start-up check: are a row's logits bitwise the same alone and in any batch, on this machine?"""
+"""The start-up check: are a row's logits bitwise the same alone and in any batch, and whoever computed the
+pages before it, on this machine?"""
 
 from __future__ import annotations
 
@@ -6,16 +7,19 @@ import torch
 from torch import Tensor
 
 from verifier_service.kv_cache import SequenceCache
+from verifier_service.prefixes import PageNames
 from verifier_service.target import Rows, TargetModel
 
 _PROMPT = 64
 _BLOCKS = (2, 5, 9, 17)
+_STRIDE = 5
 # Rows of a step: kernels choose their ways by the number, and cut work up among threads by it.
 _COUNTS = (*range(2, 21), 31, 32, 33, 48, 64, 100, 145, 257, 384, 512)
 
 
 def rows_are_invariant(target: TargetModel) -> bool:
-    """Decodes fixed tokens row by row, and again in blocks, in chunks and beside another sequence."""
+    """Decodes fixed tokens row by row, and again in blocks, in chunks, beside another sequence, and after
+    pages that others computed in one of these ways."""
     steps = max(_BLOCKS)
     length = min(_PROMPT + _PROMPT // 2, target.context - steps)
     prompt = [(7 * i * i + 3) % target.vocab_size for i in range(length)]
@@ -31,15 +35,37 @@ def rows_are_invariant(target: TargetModel) -> bool:
     target.forward([Rows(chunked, prompt[:cut], 0, 0)])
     beside, again = target.forward([Rows(cache, drafts[:5], length, 5), Rows(chunked, prompt[cut:], cut, 1)])
     after = _decode(target, chunked, drafts[:9], length)
-    pairs = ((again, first), (beside, single[:5]), (after, single[:9]))
+    pairs = [(again, first), (beside, single[:5]), (after, single[:9])]
+
+    # Its pages, and then those of a sequence that came by all its tokens in blocks, for others to go on with.
+    stepped = target.pool.open()
+    for start in range(0, length, _STRIDE):
+        target.forward([Rows(stepped, prompt[start : start + _STRIDE], start, 0)])
+    for made in (chunked, stepped):
+        made.length = length
+        rest = _after_found(target, made, [*prompt, *drafts[:9]], length)
+        pairs += [(rest[:1], first), (rest[1:], single[:9])]
     every = (
         all(in_blocks)
         and all(torch.equal(left, right) for left, right in pairs)
         and all(_is_one_row(target, cache, drafts[0], length, single[0], count) for count in _COUNTS)
     )
     cache.release()
-    chunked.release()
     return every
+
+
+def _after_found(target: TargetModel, made: SequenceCache, tokens: list[int], length: int) -> Tensor:
+    """Logits of the last of `length` tokens and of those after it, by a sequence that finds the pages of
+    `made`."""
+    names, found = PageNames("start-up check", ""), target.pool.open()
+    made.name(names, tokens)
+    found.adopt(names, tokens, length - 1)
+    start, wanted = found.length, len(tokens) - length + 1
+    [logits] = target.forward([Rows(found, tokens[start:], start, wanted)])
+    for cache in (found, made):
+        cache.forget()
+        cache.release()
+    return logits
 
 
 def _is_one_row(

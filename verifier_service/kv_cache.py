@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from cluster.kernels.attention import PAGE
 from cluster.kernels.tile import LANES
+from verifier_service.pages import Pages
+from verifier_service.prefixes import PageNames
 
 
-class OutOfPagesError(RuntimeError):
-    """The pool holds no further token."""
+def pages_of(tokens: int) -> int:
+    """How many pages so many tokens take."""
+    return -(-tokens // PAGE)
 
 
 class KVPool:
@@ -24,52 +29,93 @@ class KVPool:
     def __init__(
         self, layers: int, kv_heads: int, dim: int, tokens: int, dtype: torch.dtype, device: torch.device
     ) -> None:
-        self.pages = -(-tokens // PAGE)
+        self.pages = Pages(pages_of(tokens))
         self.dim = -(-dim // LANES) * LANES
-        self.keys = _zeros((layers, self.pages, kv_heads, self.dim, PAGE), dtype, device)
-        self.values = _zeros((layers, self.pages, kv_heads, PAGE, self.dim), dtype, device)
-        self._free = list(reversed(range(self.pages)))
-
-    @property
-    def free(self) -> int:
-        """Pages that are free."""
-        return len(self._free)
+        self.keys = _zeros((layers, self.pages.count, kv_heads, self.dim, PAGE), dtype, device)
+        self.values = _zeros((layers, self.pages.count, kv_heads, PAGE, self.dim), dtype, device)
 
     def open(self) -> SequenceCache:
         return SequenceCache(self)
 
     def take(self, count: int) -> list[int]:
-        """Numbers of `count` pages. Raises OutOfPagesError."""
-        if count > len(self._free):
-            total = self.pages * PAGE
-            raise OutOfPagesError(f"a cache of {total} tokens has no room for {count * PAGE} more")
-        return [self._free.pop() for _ in range(count)]
+        """`count` pages that hold zeros. Raises OutOfPagesError."""
+        taken, used = self.pages.take(count)
+        self._clear(used)
+        return taken
 
-    def give_back(self, pages: list[int]) -> None:
-        self.keys[:, pages] = 0
-        self.values[:, pages] = 0
-        self._free.extend(pages)
+    def give_back(self, pages: Sequence[int]) -> None:
+        """One sequence's pages, in their order."""
+        self._clear(self.pages.drop(pages))
+
+    def _clear(self, pages: list[int]) -> None:
+        if pages:
+            self.keys[:, pages] = 0
+            self.values[:, pages] = 0
 
 
 class SequenceCache:
-    """The pages of one sequence. length: how many tokens are valid; rolling back is setting it to less."""
+    """The pages of one sequence. length: how many tokens are valid; rolling back is setting it to less, but
+    not to less than `fixed`: pages with a name are others' to read, and are not written again.
+    """
 
     def __init__(self, pool: KVPool) -> None:
-        self._pool = pool
+        self.pool = pool
         self.pages: list[int] = []
         self.length = 0
+        self._named = 0
+
+    @property
+    def fixed(self) -> int:
+        """Tokens in pages that have a name."""
+        return self._named * PAGE
+
+    @property
+    def reach(self) -> int:
+        """For how many tokens there could be room."""
+        return (len(self.pages) + self.pool.pages.free) * PAGE
 
     def reserve(self, tokens: int) -> None:
         """Takes what pages the first `tokens` tokens lack. Raises OutOfPagesError, and takes none then."""
-        missing = -(-tokens // PAGE) - len(self.pages)
+        missing = pages_of(tokens) - len(self.pages)
         if missing > 0:
-            self.pages += self._pool.take(missing)
+            self.pages += self.pool.take(missing)
+
+    def fit(self, tokens: int) -> None:
+        """Holds the pages of the first `tokens` tokens, no fewer and no more. Raises OutOfPagesError."""
+        keep = pages_of(tokens)
+        if keep < len(self.pages):
+            self.pool.give_back(self.pages[keep:])
+            del self.pages[keep:]
+        else:
+            self.reserve(tokens)
+
+    def adopt(self, names: PageNames, tokens: Sequence[int], most: int) -> None:
+        """Goes on with pages that already hold the next of `tokens`, of the first `most` in all."""
+        if self.length % PAGE or len(self.pages) * PAGE != self.length:
+            return
+        while self.length + PAGE <= most:
+            page = self.pool.pages.find(names.of(tokens, len(self.pages)))
+            if page is None:
+                break
+            self.pool.pages.share(page)
+            self.pages.append(page)
+            self.length += PAGE
+            self._named = len(self.pages)
+
+    def name(self, names: PageNames, tokens: Sequence[int]) -> None:
+        """Others may have the full pages; `tokens` begins with those that they hold."""
+        for k in range(self._named, self.length // PAGE):
+            self.pool.pages.name(self.pages[k], names.of(tokens, k))
+            self._named = k + 1
+
+    def forget(self) -> None:
+        """Nobody is to find these pages any more."""
+        self.pool.pages.forget(self.pages)
 
     def release(self) -> None:
         """Gives all pages back."""
-        if self.pages:
-            self._pool.give_back(self.pages)
-        self.pages, self.length = [], 0
+        self.pool.give_back(self.pages)
+        self.pages, self.length, self._named = [], 0, 0
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

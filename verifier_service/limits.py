@@ -7,16 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """max_active: sequences in the batch; max_queued: sequences waiting; kv_tokens: tokens of cache;
-    step_rows: rows of one forward; draft_deadline, draft_patience, gather: seconds to wait for a block
-    where its loss cannot matter, for a block where it can, and for the blocks of others once one
-    sequence is ready; proposal_entries: entries of each proposal that drafters are asked for;
-    block_length, draft_ahead: of the planner, by which drafter pools are compared.
+    """max_active: sequences in the batch; max_queued: sequences waiting for their first place; step_rows:
+    rows of one forward; draft_deadline, draft_patience, gather: seconds to wait for a block where its loss
+    cannot matter, for a block where it can, and for the blocks of others once one sequence is ready;
+    proposal_entries: entries of each proposal that drafters are asked for; block_length, draft_ahead: of the
+    planner, by which drafter pools are compared.
     """
 
     max_active: int = 16
     max_queued: int = 256
-    kv_tokens: int = 65536
     step_rows: int = 512
     draft_deadline: float = 2.0
     draft_patience: float = 30.0
@@ -28,7 +27,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A snapshot for status and tests."""
+    """A snapshot for status and tests. queued: sequences without a place, those that gave theirs away
+    included; kv_tokens: room in the pages that sequences hold, shared ones counted once."""
 
     active: int
     queued: int

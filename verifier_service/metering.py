@@ -52,6 +52,8 @@ class Meters:
         self._fallbacks: Counter[tuple[str, str, Fallback]] = Counter()
         self._plans: dict[str, int] = {}
         self._round_trips: dict[str, float] = {}
+        self._prompts: Counter[str] = Counter()
+        self._preemptions = 0
         self._history = History()
         self._times = RoundTimes()
 
@@ -97,6 +99,14 @@ class Meters:
             before = self._round_trips.get(drafter, seconds)
             self._round_trips[drafter] = before + _WEIGHT * (seconds - before)
 
+    def prompt(self, source: str, tokens: int) -> None:
+        """Tokens before a sequence's round are in its cache; source: how they came there."""
+        self._prompts[source] += tokens
+
+    def preempted(self) -> None:
+        """A sequence gave its pages to an earlier one."""
+        self._preemptions += 1
+
     def state(self) -> dict[str, Any]:
         """Counts, history and times as plain values, from any thread."""
         counts = [
@@ -110,6 +120,8 @@ class Meters:
         return {
             "counts": counts,
             "fallbacks": fallbacks,
+            "prompt_tokens": dict(self._prompts),
+            "preemptions": self._preemptions,
             "round_trips": dict(self._round_trips),
             "break_even": self._times.break_even,
             "history": self._history.state(),
@@ -123,10 +135,11 @@ class Meters:
         self,
         meter: Meter,
         load: Callable[[], Load],
+        kept: Callable[[], int],
         kv_limit: int,
         audits: Callable[[], Iterable[AuditState]],
     ) -> None:
-        """Makes the instruments. load, audits: of the engine, from any thread."""
+        """Makes the instruments. load, kept, audits: of the engine, from any thread."""
         for name, field, what in _COUNTERS:
             meter.create_observable_counter(name, [self._reader(field)], description=what)
         counter(meter, names.FALLBACKS, "Rounds that went on without their block", self._read_fallbacks)
@@ -134,8 +147,11 @@ class Meters:
         gauge(meter, names.ROUND_TRIP, "From a plan to its block, a running mean", self._read_trips, "s")
         gauge(meter, names.BREAK_EVEN, "Tokens that a drafted round must give", self._read_break_even)
         gauge(meter, names.SEQUENCES, "Sequences", lambda: _sequences(load()))
-        gauge(meter, names.KV_TOKENS, "Tokens reserved in the cache", lambda: [(load().kv_tokens, {})])
+        gauge(meter, names.KV_TOKENS, "Room for tokens in pages held", lambda: [(load().kv_tokens, {})])
+        gauge(meter, names.KV_KEPT, "The same of pages kept for later", lambda: [(kept(), {})])
         gauge(meter, names.KV_LIMIT, "Tokens that the cache may hold", lambda: [(kv_limit, {})])
+        counter(meter, names.PREEMPTIONS, "Sequences that gave way", lambda: [(self._preemptions, {})])
+        counter(meter, names.PROMPT_TOKENS, "Tokens before rounds, by source", self._read_prompts)
         gauge(meter, names.AUDIT_P_VALUE, "Of bets against the law", lambda: _p_values(audits()))
         gauge(meter, names.AUDIT_ALARM, "1 where served tokens do not fit", lambda: _alarms(audits()))
         counter(meter, names.AUDIT_BETS, "Tokens and drafts bet on", lambda: _bets(audits()))
@@ -156,6 +172,9 @@ class Meters:
 
     def _read_plans(self) -> Iterable[tuple[float, Labels]]:
         return [(length, {names.LAW: law}) for law, length in list(self._plans.items())]
+
+    def _read_prompts(self) -> Iterable[tuple[float, Labels]]:
+        return [(tokens, {names.SOURCE: source}) for source, tokens in list(self._prompts.items())]
 
     def _read_break_even(self) -> Iterable[tuple[float, Labels]]:
         value = self._times.break_even

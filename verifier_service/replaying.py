@@ -13,8 +13,8 @@ from cluster.speculation.request import GenerationEvent, GenerationRequest
 from verifier_service.audit.auditor import Auditor
 from verifier_service.sequence import Phase, Sequence, Sink
 
-# From a number, a request and where its events go.
-Make = Callable[[int, GenerationRequest, Sink], Sequence]
+# From a request and where its events go.
+Make = Callable[[GenerationRequest, Sink], Sequence]
 
 
 class Replaying:
@@ -36,8 +36,7 @@ class Replaying:
         request = replace(
             replay.request, law=NONE, max_tokens=len(replay.tokens), stop=(), traceparent="", request_id=""
         )
-        # Numbers of clients' sequences begin at 1.
-        sequence = self._make(0, request, _ignore)
+        sequence = self._make(request, _ignore)
         sequence.replay = replay
         return sequence
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from verifier_service.audit.replay import Replay
 from verifier_service.audit.subject import Subject
 from verifier_service.drafting.port import DraftReply
 from verifier_service.kv_cache import SequenceCache
+from verifier_service.prefixes import PageNames
 from verifier_service.tally import Origin, Tally
 from verifier_service.text import TextStream
 
@@ -56,15 +58,16 @@ class Past:
 
 
 class Sequence:
-    """Owned by the engine's thread. `tokens` are prompt and output; the cache holds all but the last.
+    """Owned by the engine's thread. `tokens` are prompt and output; the cache holds all but the last, and is
+    None while the sequence has no place in the batch.
 
-    given: how many tokens it begins with, the prompt's and those of an answer that is resumed; ends: tokens
-    that end the answer.
+    number: of arrival, 0 until it is known; given: how many tokens it begins with, the prompt's and those of
+    an answer that is resumed; ends: tokens that end the answer; names: of the pages of its tokens; cached: of
+    the given tokens, those whose keys and values were there already.
     """
 
     def __init__(
         self,
-        number: int,
         request: GenerationRequest,
         sink: Sink,
         text: TextStream,
@@ -73,7 +76,7 @@ class Sequence:
         ends: frozenset[int],
         constraint: Constraint | None = None,
     ) -> None:
-        self.number = number
+        self.number = 0
         self.request = request
         self.sink = sink
         self.text = text
@@ -90,6 +93,10 @@ class Sequence:
         # Of tokens whose text is still held back, too.
         self.logprobs: deque[TokenLogprob] = deque()
         self.cache: SequenceCache | None = None
+        self.names = PageNames(f"{numerics.weights_hash}/{numerics.dtype}", request.tenant)
+        self.cached = 0
+        # Whether it gave its place away and is not where it was yet.
+        self.returning = False
         self.numerics = numerics
         self.tally = Tally(request.law, numerics.row_invariant)
         self.plan_id = 0
@@ -122,6 +129,18 @@ class Sequence:
     def emitted(self) -> int:
         """Tokens of the output, resumed ones included."""
         return len(self.tokens) - self.prompt
+
+    @property
+    def turn(self) -> float:
+        """The lower, the later it gives way: in the order of arrival, answers that are decoded again last."""
+        return self.number if self.replay is None else math.inf
+
+    @property
+    def behind(self) -> int:
+        """Tokens that have to be computed before its round: the prompt's, and all of them after it gave its
+        place away."""
+        assert self.cache is not None
+        return len(self.tokens) - (self.phase is not Phase.PREFILL) - self.cache.length
 
     def past_with(self, pool: str) -> Past:
         """What it had of a drafter pool, which was told what it begins with at first."""

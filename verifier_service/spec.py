@@ -25,8 +25,8 @@ class DraftingMode(StrEnum):
 @dataclass(frozen=True, slots=True)
 class VerifierSpec:
     """model: a checkpoint reference; dtype: as torch names it, or INT8; threads: CPU threads, 0 for all
-    cores; max_active: sequences in the batch; max_queued: sequences that wait for a place; kv_tokens: tokens
-    held in the KV cache;
+    cores; max_active: sequences in the batch; max_queued: sequences that wait for their first place;
+    kv_tokens: room in the KV cache;
     step_rows: token rows of one forward; planner: who decides how much is drafted; block_length,
     block_length_min: bounds of the drafts of a round; stop_below: max q before which a block ends;
     draft_ahead: whether drafters may guess a round's outcome and go on; gather_s: seconds to wait for the

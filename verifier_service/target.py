@@ -13,6 +13,7 @@ from numba.core import config
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from cluster.kernels.attention import PAGE
 from cluster.speculation.provenance import Numerics
 from verifier_service import attention, packing
 from verifier_service.attention import Batch, Segment
@@ -26,6 +27,7 @@ _LAYER_TYPES = {"full_attention", "sliding_attention"}
 _MOVING_ROPE = {"longrope", "dynamic"}
 # Rows on which our own decoder is compared with transformers.
 _PROBE_ROWS = 40
+_CHECKED_TOKENS = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +44,13 @@ class TargetModel:
     """A transformers causal LM over paged keys and values, on a CPU through our own kernels.
 
     model: loaded, in evaluation mode; it is changed in place. threads: CPU threads, 0 for all cores;
-    kv_tokens: tokens of cache, at least the model's context; integers: the weights were rounded by `quantize`
-    and are to be kept as int8. Raises ValueError for a model that cannot run
-    so: at once, or at its first forward for attention with a feature that is not implemented.
+    integers: the weights were rounded by `quantize` and are to be kept as int8. pool: of a few thousand
+    tokens, for checks and measurements; an engine has one of its own. Raises ValueError for a model that
+    cannot run so: at once, or at its first forward for attention with a feature that is not implemented.
     """
 
     def __init__(
-        self,
-        model: PreTrainedModel,
-        weights_hash: str,
-        threads: int = 0,
-        kv_tokens: int = 65536,
-        integers: bool = False,
+        self, model: PreTrainedModel, weights_hash: str, threads: int = 0, integers: bool = False
     ) -> None:
         _refuse_unsupported(model)
         most: int = config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
@@ -65,7 +62,7 @@ class TargetModel:
         text = model.config.get_text_config()
         self.vocab_size: int = text.vocab_size
         self.context: int = text.max_position_embeddings
-        self.pool = _pool(model, max(kv_tokens, self.context))
+        self.pool = self.new_pool(_CHECKED_TOKENS)
         self._ours = self._device.type == "cpu" and model.dtype == torch.float32
         self._integers = integers
         if integers and not self._ours:
@@ -80,9 +77,14 @@ class TargetModel:
             # Its weights were taken over.
             model.model.layers = None
 
+    def new_pool(self, tokens: int) -> KVPool:
+        """Room for the keys and values of so many tokens."""
+        return _pool(self._model, tokens)
+
     @torch.inference_mode()
     def forward(self, batch: Sequence[Rows]) -> list[Tensor]:
-        """Logits of the wanted rows: float32 [wanted, V] for each sequence, in order.
+        """Logits of the wanted rows: float32 [wanted, V] for each sequence, in order; their caches are of one
+        pool.
 
         Writes the keys and values of all rows; the caller sets the caches' lengths. Raises OutOfPagesError.
         """
@@ -96,7 +98,7 @@ class TargetModel:
             keep.extend(range(len(tokens) + count - rows.wanted, len(tokens) + count))
             tokens.extend(rows.tokens)
         run = self._decoder.forward if self._decoder is not None else self._through_transformers
-        places = Batch(segments, self.pool)
+        places = Batch(segments)
         ids, positions, wanted = (
             torch.as_tensor(values, dtype=torch.long, device=self._device)
             for values in (tokens, places.positions, keep)
@@ -106,14 +108,8 @@ class TargetModel:
 
     def score(self, texts: Sequence[Sequence[int]], wanted: int) -> list[Tensor]:
         """Logits of the last `wanted` positions of whole texts: float32 [wanted, V] each; nothing is kept."""
-        caches = [self.pool.open() for _ in texts]
-        try:
-            return self.forward(
-                [Rows(cache, text, 0, wanted) for cache, text in zip(caches, texts, strict=True)]
-            )
-        finally:
-            for cache in caches:
-                cache.release()
+        pool = self.new_pool(sum(len(text) + PAGE for text in texts))
+        return self.forward([Rows(pool.open(), text, 0, wanted) for text in texts])
 
     def _through_transformers(self, tokens: Tensor, positions: Tensor, batch: Batch, keep: Tensor) -> Tensor:
         output = self._model(
@@ -134,10 +130,10 @@ class TargetModel:
         positions = torch.arange(min(_PROBE_ROWS, self.context))
         probe = (37 * positions * positions + 11) % self.vocab_size
         expected = self._model(probe[None]).logits[0]
-        decoder = Decoder(self._model, self.pool, self._integers)
+        decoder = Decoder(self._model, self.pool.dim, self._integers)
         cache = self.pool.open()
         segments = [Segment(cache, 0, len(probe), 0)]
-        got = decoder.forward(probe, positions, Batch(segments, self.pool), positions)
+        got = decoder.forward(probe, positions, Batch(segments), positions)
         cache.release()
         if torch.allclose(got, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max())):
             return decoder

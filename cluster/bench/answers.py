@@ -18,6 +18,7 @@ from cluster.bench.lossy import TRUNCATIONS
 from cluster.bench.statistics import Mean, mean_interval
 from cluster.bench.tasks import TASKS, Task
 from cluster.gateway.prompting import TokenizerPrompting
+from cluster.kernels.attention import PAGE
 from cluster.speculation.catalogue import parse
 from cluster.speculation.law import REJECTION, Law
 from cluster.speculation.messages import DraftBlock
@@ -112,11 +113,15 @@ def answer(
     """Every task `samples` times, at temperature 1, all at once; at most so many tokens each."""
     prompting = TokenizerPrompting(loaded.tokenizer, loaded.model.vocab_size, loaded.model.context)
     asked = [task for task in tasks for _ in range(samples)]
-    sequences = []
-    for seed, task in enumerate(asked):
-        line = bool(task.expected)
-        prompt = prompting.encode(task.prompt) if line else prompting.encode_chat([("user", task.prompt)])
-        sequences.append(_Sequence(prompt, seed, loaded.model.pool.open(), line))
+    prompts = [
+        prompting.encode(task.prompt) if task.expected else prompting.encode_chat([("user", task.prompt)])
+        for task in asked
+    ]
+    pool = loaded.model.new_pool(sum(len(prompt) + tokens + PAGE for prompt in prompts))
+    sequences = [
+        _Sequence(prompt, seed, pool.open(), bool(task.expected))
+        for seed, (task, prompt) in enumerate(zip(asked, prompts, strict=True))
+    ]
     for _ in range(tokens):
         live = [each for each in sequences if not each.ended]
         if not live:
@@ -130,8 +135,6 @@ def answer(
             last = each.tokens[-1]
             broken = each.line and "\n" in str(loaded.tokenizer.decode([last]))
             each.ended = broken or last in loaded.stop_ids
-    for each in sequences:
-        each.cache.release()
     return [_judged(contestant, task, each, loaded) for task, each in zip(asked, sequences, strict=True)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Protocol
 
@@ -65,6 +66,8 @@ class InProcess:
         self._law = law
         self._prompting = TokenizerPrompting(loaded.tokenizer, loaded.model.vocab_size, loaded.model.context)
         self._engine = build_engine(loaded, spec, LocalDrafting(NgramDrafter()), NoOpTracer())
+        # A prompt that comes again is computed again, as transformers does.
+        self._tenants = itertools.count()
 
     def answer(self, kind: str, tokens: int) -> list[int]:
         request = GenerationRequest(
@@ -75,6 +78,7 @@ class InProcess:
             requested_law=self._law,
             seed=0,
             max_tokens=tokens,
+            tenant=str(next(self._tenants)),
         )
         [answer] = answer_all(self._engine, [request])
         return answer.token_ids

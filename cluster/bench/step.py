@@ -19,6 +19,7 @@ from torch import Tensor
 
 from cluster.bench.prompts import VARIED
 from cluster.gateway.prompting import TokenizerPrompting
+from cluster.kernels.attention import PAGE
 from cluster.speculation.catalogue import LAWS
 from cluster.speculation.law import Law
 from cluster.speculation.messages import DraftBlock, Verdict
@@ -78,7 +79,8 @@ class Workload:
         self._target = target
         self._texts = texts
         self._drafts = rows - 1
-        self._caches = [target.pool.open() for _ in texts]
+        pool = target.new_pool(sum(len(text) + rows + PAGE for text in texts))
+        self._caches = [pool.open() for _ in texts]
         for text, cache in zip(texts, self._caches, strict=True):
             target.forward([Rows(cache, text[:-1], 0, 0)])
 

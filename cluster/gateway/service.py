@@ -92,7 +92,7 @@ class GatewayService:
             tenant = self._doors.tenant(metadata)
             record.asked_by(tenant.name)
             with self._doors.admitted(tenant):
-                identity = Identity(record.request_id, record.traceparent)
+                identity = Identity(record.request_id, record.traceparent, tenant.name)
                 spec = limited(self._spec, tenant)
                 generation = await asyncio.get_running_loop().run_in_executor(
                     self._tokenising, validate, request, spec, self._prompting, identity

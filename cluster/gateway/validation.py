@@ -37,10 +37,11 @@ _CHARACTERS_PER_TOKEN = 64
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who is asking: a new request's id and the trace context of its root span."""
+    """Who is asking: a new request's id, the trace context of its root span, and the tenant's name."""
 
     request_id: str
     traceparent: str = ""
+    tenant: str = ""
 
 
 def validate(
@@ -76,6 +77,7 @@ def validate(
         stop=stop,
         domain=request.domain,
         traceparent=identity.traceparent,
+        tenant=identity.tenant,
         seed_drawn=not request.HasField("seed"),
         controls=controls,
         stop_ids=stop_ids,

@@ -73,7 +73,11 @@ def to_answer(event: Finished, labels: Labels) -> pb.Answer:
         model=labels.model,
         index=labels.index,
         finish_reason=_FINISH[event.reason],
-        usage=pb.Usage(input_tokens=event.input_tokens, output_tokens=event.output_tokens),
+        usage=pb.Usage(
+            input_tokens=event.input_tokens,
+            output_tokens=event.output_tokens,
+            cached_input_tokens=event.cached_tokens,
+        ),
         provenance=to_proto(event.provenance),
     )
 

@@ -25,9 +25,9 @@ class GenerationRequest:
     stop_ids: tokens that end the answer and are no part of it, as the model's own ends are unless
     ignore_eos; logprobs: how many alternatives to each token are told, None for no log-probabilities at
     all; resumed_ids: the beginning of the output, from an answer that was interrupted, fewer than
-    max_tokens; grammar: of the answer, as llguidance writes it, empty for free text; traceparent: W3C trace
-    context of the request's root span, empty without tracing; seed_drawn: the seed was drawn at random for
-    this request alone.
+    max_tokens; grammar: of the answer, as llguidance writes it, empty for free text; tenant: who asks,
+    with whose requests alone it shares what is cached; traceparent: W3C trace context of the request's root
+    span, empty without tracing; seed_drawn: the seed was drawn at random for this request alone.
     """
 
     request_id: str
@@ -47,6 +47,7 @@ class GenerationRequest:
     logprobs: int | None = None
     resumed_ids: tuple[int, ...] = ()
     grammar: str = ""
+    tenant: str = ""
 
     @property
     def trace_id(self) -> str:
@@ -78,12 +79,13 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The last event of an answer."""
+    """The last event of an answer. cached_tokens: of the input, those that were not computed anew."""
 
     reason: FinishReason
     input_tokens: int
     output_tokens: int
     provenance: Provenance
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ LOSSLESS: Final = "lossless"
 OUTCOME: Final = "outcome"
 DIRECTION: Final = "direction"
 KIND: Final = "kind"
+SOURCE: Final = "source"
 
 # The gateway's.
 REQUEST_DURATION: Final = "gen_ai.server.request.duration"
@@ -44,6 +45,13 @@ WIRE_BYTES: Final = "truedraft.drafting.bytes"
 SEQUENCES: Final = "truedraft.sequences"
 KV_TOKENS: Final = "truedraft.kv.tokens"
 KV_LIMIT: Final = "truedraft.kv.limit"
+KV_KEPT: Final = "truedraft.kv.kept"
+PREEMPTIONS: Final = "truedraft.preemptions"
+PROMPT_TOKENS: Final = "truedraft.prompt.tokens"
+# Where keys and values of prompts come from.
+CACHED: Final = "cached"
+COMPUTED: Final = "computed"
+RECOMPUTED: Final = "recomputed"
 
 # Audits, by law, drafter and domain.
 AUDIT_P_VALUE: Final = "truedraft.audit.p_value"

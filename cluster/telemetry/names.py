@@ -23,6 +23,7 @@ SPAN_AUDIT: Final = "truedraft.audit"
 EVENT_FALLBACK: Final = "fallback"
 EVENT_CANCELLED: Final = "cancelled"
 EVENT_REFUSED: Final = "refused"
+EVENT_PREEMPTED: Final = "preempted"
 
 # GenAI conventions.
 GEN_AI_OPERATION_NAME: Final = "gen_ai.operation.name"
@@ -39,6 +40,7 @@ GEN_AI_RESPONSE_ID: Final = "gen_ai.response.id"
 GEN_AI_RESPONSE_MODEL: Final = "gen_ai.response.model"
 GEN_AI_RESPONSE_FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
 GEN_AI_USAGE_INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
+GEN_AI_USAGE_CACHED_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
 GEN_AI_USAGE_OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
 ERROR_TYPE: Final = "error.type"
 
@@ -106,6 +108,7 @@ ROUND_INDEX: Final = "truedraft.round.index"
 ROUND_BASE: Final = "truedraft.round.base"
 PLAN_LENGTH: Final = "truedraft.plan.length"
 PREFILL_TOKENS: Final = "truedraft.prefill.tokens"
+PREFILL_CACHED_TOKENS: Final = "truedraft.prefill.cached_tokens"
 BATCH_SEQUENCES: Final = "truedraft.batch.sequences"
 BATCH_ROWS: Final = "truedraft.batch.rows"
 

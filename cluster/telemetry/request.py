@@ -124,6 +124,7 @@ def answer_attributes(finished: Finished, request_id: str, model: str) -> Attrib
         # The one array: the convention types it so.
         names.GEN_AI_RESPONSE_FINISH_REASONS: (finished.reason.value,),
         names.GEN_AI_USAGE_INPUT_TOKENS: finished.input_tokens,
+        names.GEN_AI_USAGE_CACHED_TOKENS: finished.cached_tokens,
         names.GEN_AI_USAGE_OUTPUT_TOKENS: finished.output_tokens,
     }
 

@@ -53,9 +53,20 @@ class SequenceTrace:
     def prefill_began(self, at: int | None = None) -> None:
         self._begin(names.SPAN_PREFILL, self._context, None, at)
 
-    def prefill_ended(self, tokens: int, at: int | None = None) -> None:
-        """tokens: how many were computed, those found in a cache left out."""
-        self._end(names.SPAN_PREFILL, {names.PREFILL_TOKENS: tokens}, at)
+    def prefill_ended(self, tokens: int, cached: int = 0, at: int | None = None) -> None:
+        """tokens: how many were computed; cached: how many had been, for another request."""
+        attributes: dict[str, str | int] = {
+            names.PREFILL_TOKENS: tokens,
+            names.PREFILL_CACHED_TOKENS: cached,
+        }
+        self._end(names.SPAN_PREFILL, attributes, at)
+
+    def preempted(self, at: int | None = None) -> None:
+        """The sequence gave its place to an earlier one and waits; a queue and a prefill will follow."""
+        if self._open:
+            self._open[next(reversed(self._open))].add_event(names.EVENT_PREEMPTED, timestamp=at)
+        self._end(names.SPAN_PREFILL, None, at)
+        self._begin(names.SPAN_QUEUE, self._context, None, at)
 
     def round_began(self, index: int, base: int, plan_length: int, at: int | None = None) -> None:
         """base: committed tokens, the prompt included; plan_length: 0 is plain decoding."""

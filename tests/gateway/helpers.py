@@ -49,6 +49,7 @@ FINISHED = Finished(
     FinishReason.STOP,
     input_tokens=2,
     output_tokens=2,
+    cached_tokens=1,
     provenance=Provenance(
         requested_law=COUPLED,
         effective_law=COUPLED,

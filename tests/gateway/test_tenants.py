@@ -162,9 +162,13 @@ ROUTES = [
 async def test_every_route_asks_for_a_key(keys, caplog):
     caplog.set_level("INFO")
     events = (Committed("he", (1,)), FINISHED)
-    service = GatewayService(
-        SPEC, Characters(), lambda request: FakeEvents(*events), NoOpTracer(), Doors(keys)
-    )
+    asked = []
+
+    def verify(request):
+        asked.append(request)
+        return FakeEvents(*events)
+
+    service = GatewayService(SPEC, Characters(), verify, NoOpTracer(), Doors(keys))
 
     async def inspect():
         return [{"drafting": "connected", "active": 0, "queued": 0, "audits": []}]
@@ -191,6 +195,8 @@ async def test_every_route_asks_for_a_key(keys, caplog):
         models = (await client.get("/v1/models", headers={"authorization": "Bearer alpha"})).json()
         assert models["data"][0]["truedraft"]["laws"] == ["none", "coupled", "truncation:min_p"]
         assert (await client.get("/healthz")).status_code == 200
+    # With whom it shares cached prefixes.
+    assert {request.tenant for request in asked} == {"b"}
     said = "".join(record.getMessage() for record in caplog.records)
     assert '"tenant":"b"' in said
     assert not any(key in said for key in ("alpha", "beta", "gamma", digest("beta")))

@@ -109,6 +109,7 @@ def test_events():
     assert delta.logprobs[0].top[0].text == b"\x07"
     assert delta.index == 3
     assert (delta.id, delta.text, list(delta.token_ids), delta.law) == ("id", "hi", [1, 2], "coupled")
-    answer = wire.to_answer(Finished(FinishReason.LENGTH, 5, 4, example()), labels)
+    answer = wire.to_answer(Finished(FinishReason.LENGTH, 5, 4, example(), cached_tokens=3), labels)
     assert (answer.id, answer.model, answer.finish_reason) == ("id", "toy", pb.FINISH_REASON_LENGTH)
-    assert (answer.usage.input_tokens, answer.usage.output_tokens) == (5, 4)
+    usage = answer.usage
+    assert (usage.input_tokens, usage.output_tokens, usage.cached_input_tokens) == (5, 4, 3)

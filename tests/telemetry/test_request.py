@@ -162,13 +162,14 @@ def test_rows_that_differ_tell_by_how_much_and_what_hangs_on_it():
 
 
 def test_finish_reason_and_usage():
-    finished = Finished(FinishReason.LENGTH, 3, 11, provenance())
+    finished = Finished(FinishReason.LENGTH, 3, 11, provenance(), cached_tokens=2)
     attributes = answer_attributes(finished, "gen-1", "smollm2")
     assert typed(attributes).items() >= typed(provenance_attributes(provenance())).items()
     assert attributes["gen_ai.response.id"] == "gen-1"
     assert attributes["gen_ai.response.model"] == "smollm2"
     assert attributes["gen_ai.response.finish_reasons"] == ("length",)
     assert attributes["gen_ai.usage.input_tokens"] == 3
+    assert attributes["gen_ai.usage.cache_read.input_tokens"] == 2
     assert attributes["gen_ai.usage.output_tokens"] == 11
     assert all(type(value) in (str, bool, int, float, tuple) for value in attributes.values())
 

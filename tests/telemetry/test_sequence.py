@@ -77,6 +77,33 @@ def test_an_accepted_round(recorder):
     ]
 
 
+def test_a_sequence_that_gives_way_waits_again_inside_its_round(recorder):
+    trace = recorder.trace
+    trace.queued()
+    trace.admitted()
+    trace.prefill_began()
+    trace.prefill_ended(17, cached=32)
+    trace.round_began(1, 50, 3)
+    trace.preempted()
+    trace.admitted()
+    trace.prefill_began()
+    trace.prefill_ended(49)
+    trace.round_ended("coupled", 0, 0, 1)
+    trace.ended("finished")
+    spans = [span for span in recorder.spans() if span.name != "chat m"]
+    assert sorted(span.name for span in spans) == [
+        "prefill",
+        "prefill",
+        "queue",
+        "queue",
+        "speculation.round",
+    ]
+    assert [event.name for event in only(spans, "speculation.round").events] == ["preempted"]
+    first, second = (span.attributes for span in spans if span.name == "prefill")
+    assert first == {"truedraft.prefill.tokens": 17, "truedraft.prefill.cached_tokens": 32}
+    assert second == {"truedraft.prefill.tokens": 49, "truedraft.prefill.cached_tokens": 0}
+
+
 def test_the_attributes_of_a_round(recorder):
     play_round(recorder.trace)
     recorder.trace.ended("finished")

@@ -28,9 +28,10 @@ laws = st.sampled_from([COUPLED, REJECTION, BLOCK])
 def ready(law, block):
     """A sequence with this block in hand; of the engine's own class, without an engine."""
     sequence = Sequence.__new__(Sequence)
-    sequence.request = SimpleNamespace(law=law)
+    sequence.request, sequence.replay, sequence.number = SimpleNamespace(law=law), None, 1
     sequence.phase, sequence.tokens, sequence.prompt = Phase.READY, [1, 2, 3], 3
     sequence.cache = KVPool(1, 1, 16, 20, torch.float32, torch.device("cpu")).open()
+    sequence.cache.length = 2
     sequence.block = DraftBlock(tuple(token for token, _ in block), tuple(max_q for _, max_q in block))
     sequence.budget = Budget(RESERVED, 1, 3.0, COST)
     return sequence
@@ -42,7 +43,7 @@ def admitted(planner, laws_and_blocks):
     for _ in range(4):
         measurements.step_begins([(0.9, 0.4), (0.7,)])
     sequences = [ready(law, block) for law, block in laws_and_blocks]
-    batch = compose(sequences, planner, STEP_ROWS, measurements)
+    batch = compose(sequences, planner, STEP_ROWS, measurements, lambda sequence: True)
     rows = {id(sequence): len(each.tokens) - 1 for sequence, each in batch}
     assert len(rows) == len(sequences)
     assert sum(rows.values()) + len(rows) <= STEP_ROWS
@@ -101,6 +102,6 @@ def test_a_peeking_planner_is_caught_in_the_engines_admission():
     for second in (0.9, 0.0):
         sequence = ready(REJECTION, [(5, 0.8), (6, second)])
         sequence.budget = Budget(2, cost=dip)
-        [(_, each)] = compose([sequence], Looking(2), STEP_ROWS, Measurements(None))
+        [(_, each)] = compose([sequence], Looking(2), STEP_ROWS, Measurements(None), lambda sequence: True)
         rows.append(len(each.tokens) - 1)
     assert rows == [2, 0]

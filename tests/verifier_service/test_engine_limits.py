@@ -5,10 +5,12 @@ from dataclasses import replace
 import pytest
 
 from cluster.speculation.law import NONE
+from cluster.speculation.request import Failed
 from tests.verifier_service.helpers import LONG, Scripted, accounted, alone, oracle
 from verifier_service.batch import Answer, answer_all
 from verifier_service.composing import LEAST_CHUNK
 from verifier_service.drafting.local import LocalDrafting
+from verifier_service.limits import Load
 
 
 def watched(monkeypatch, target):
@@ -73,17 +75,11 @@ def test_prompts_make_progress_beside_sequences_that_fill_every_step(engine_with
     assert all(answer.finished is None for answer in busy)
 
 
-def test_a_cache_without_room_makes_requests_wait_and_never_starves_a_large_one(engine_with, request_for):
-    engine = engine_with(kv_tokens=60)
-    requests = [request_for("a", max_tokens=30), request_for("b", max_tokens=30), request_for(LONG)]
-    answers = [Answer() for _ in requests]
-    for request, answer in zip(requests, answers, strict=True):
-        engine.submit(request, answer.take)
-    held = []
-    while any(answer.finished is None for answer in answers):
-        engine.step()
-        held.append((engine.load().active, engine.load().kv_tokens))
-    # The long one alone is larger than the cache: it runs, but beside nobody.
-    assert all(kv <= 60 or active == 1 for active, kv in held)
-    for request, answer in zip(requests, answers, strict=True):
-        assert answer.token_ids == alone(engine_with(), request).token_ids
+def test_a_request_that_the_cache_cannot_hold_fails_at_once(engine_with, request_for):
+    engine, events = engine_with(kv_tokens=60), []
+    prompt = len(request_for(LONG).prompt_ids)
+    engine.submit(request_for(LONG), events.append)
+    assert events == [
+        Failed(f"prompt and max_tokens are {prompt + 40} tokens, and the verifier's cache holds 64")
+    ]
+    assert engine.load() == Load(active=0, queued=0, kv_tokens=0)

@@ -45,6 +45,7 @@ FAULTS = {
     "batches of two sequences": lambda batch, number: len(batch) == 2,
     "the whole prompt": lambda batch, number: len(batch[0].tokens) > 64,
     "after a prompt in chunks": lambda batch, number: len(batch[0].tokens) == 9 and number > 22,
+    "after pages of others": lambda batch, number: batch[0].wanted == 10,
 }
 
 
@@ -56,7 +57,7 @@ def test_a_last_bit_that_depends_on_the_batch_is_found(loaded, fault):
 class RowCounting(nn.Module):
     """A linear whose rows depend on how many come along, as those of stock kernels may."""
 
-    def __init__(self, weight, bias):
+    def __init__(self, weight, bias, integers):
         super().__init__()
         self.weight, self.bias = weight, bias
 
@@ -81,6 +82,21 @@ def test_keys_that_depend_on_the_batch_are_found(loaded, monkeypatch):
         # The second chunk of the prompt, which ends beside another sequence.
         if len(batch) == 2:
             loaded.model.pool.keys[:, batch[1].cache.pages[4], :, :, 3] += 1e-3
+        return logits
+
+    monkeypatch.setattr(loaded.model, "forward", spoiling)
+    assert not rows_are_invariant(loaded.model)
+
+
+def test_keys_that_differ_in_blocks_are_found_by_those_that_take_them_over(loaded, monkeypatch):
+    forward = loaded.model.forward
+
+    @torch.inference_mode()
+    def spoiling(batch):
+        logits = forward(batch)
+        # Of a sequence that only ever computes blocks of five.
+        if len(batch[0].tokens) == 5 and batch[0].wanted == 0:
+            loaded.model.pool.keys[:, batch[0].cache.pages[-1], :, :, 3] += 1e-3
         return logits
 
     monkeypatch.setattr(loaded.model, "forward", spoiling)

@@ -43,7 +43,7 @@ def verdicts(monkeypatch):
         seen.extend(decided)
         return decided
 
-    monkeypatch.setattr("verifier_service.engine.verify_together", recording)
+    monkeypatch.setattr("verifier_service.deciding.verify_together", recording)
     return seen
 
 

@@ -10,7 +10,6 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from cluster.checkpoints import load_model, resolve
 from cluster.checkpoints.tiny import build_tiny
 from cluster.kernels.attention import PAGE
-from verifier_service.kv_cache import KVPool, OutOfPagesError
 from verifier_service.target import Rows, TargetModel
 
 PROMPT = [(5 * i * i + 1) % 500 for i in range(150)]
@@ -210,23 +209,3 @@ def test_only_wanted_rows_get_logits(loaded):
 def test_a_batch_that_wants_no_logits_runs(loaded):
     [nothing] = loaded.model.forward([Rows(loaded.model.pool.open(), [1, 2, 3], 0, 0)])
     assert nothing.shape == (0, loaded.model.vocab_size)
-
-
-def test_pages_are_taken_as_they_are_needed_and_come_back_empty():
-    pool = KVPool(2, 3, 8, 4 * PAGE, torch.float32, torch.device("cpu"))
-    cache = pool.open()
-    cache.reserve(PAGE)
-    assert (len(cache.pages), pool.free) == (1, 3)
-    cache.reserve(PAGE + 1)
-    cache.reserve(3)
-    assert (len(cache.pages), pool.free) == (2, 2)
-    pool.keys[:, cache.pages] = 1
-    pool.values[:, cache.pages] = torch.nan
-    other = pool.open()
-    with pytest.raises(OutOfPagesError, match="a cache of 64 tokens has no room for 48 more"):
-        other.reserve(2 * PAGE + 1)
-    assert (other.pages, pool.free) == ([], 2)
-    cache.release()
-    assert (cache.pages, cache.length, pool.free) == ([], 0, 4)
-    assert not pool.keys.any()
-    assert not pool.values.any()

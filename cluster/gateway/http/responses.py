@@ -133,6 +133,7 @@ def usage(answers: Sequence[pb.Answer]) -> Json:
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": answers[0].usage.cached_input_tokens},
     }
 
 

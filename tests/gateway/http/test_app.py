@@ -76,7 +76,12 @@ async def test_a_completion(front):
     assert content["object"] == "text_completion"
     [choice] = content["choices"]
     assert (choice["text"], choice["finish_reason"]) == ("hello", "stop")
-    assert content["usage"] == {"prompt_tokens": 2, "completion_tokens": 2, "total_tokens": 4}
+    assert content["usage"] == {
+        "prompt_tokens": 2,
+        "completion_tokens": 2,
+        "total_tokens": 4,
+        "prompt_tokens_details": {"cached_tokens": 1},
+    }
     assert content["truedraft"]["claim"] == "exact-law"
     assert content["truedraft"]["token_ids"] == [1, 2]
     assert json.loads(answer.headers["truedraft-provenance"])["seed"] == "7"
@@ -163,7 +168,8 @@ async def test_several_answers(front, path):
     body = (TEXT if path == "completions" else CHAT) | {"n": 3, "seed": 7}
     content = (await front().post(path, body)).json()
     assert [choice["index"] for choice in content["choices"]] == [0, 1, 2]
-    assert content["usage"] == {"prompt_tokens": 2, "completion_tokens": 6, "total_tokens": 8}
+    assert (content["usage"]["prompt_tokens"], content["usage"]["completion_tokens"]) == (2, 6)
+    assert content["usage"]["total_tokens"] == 8
     run = front()
     _, chunks = await run.chunks(path, body)
     assert {chunk["choices"][0]["index"] for chunk in chunks} == {0, 1, 2}

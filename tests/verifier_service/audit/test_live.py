@@ -11,7 +11,7 @@ from cluster.drafting import NgramDrafter
 from cluster.speculation.law import BLOCK, COUPLED, NONE, REJECTION
 from cluster.speculation.sampling import Sampling
 from tests.verifier_service.helpers import Mimic, Rows, alone
-from verifier_service import engine as engine_module
+from verifier_service import deciding
 from verifier_service.audit.replay import Replay
 from verifier_service.audit.subject import Subject
 from verifier_service.batch import answer_all
@@ -94,7 +94,7 @@ def test_honest_rounds_raise_no_alarm(engine_with, request_for, rows, law):
 
 
 def test_rejection_that_accepts_everything_is_found(engine_with, request_for, rows, monkeypatch):
-    real = engine_module.verify_together
+    real = deciding.verify_together
 
     def generous(cases):
         return [
@@ -102,7 +102,7 @@ def test_rejection_that_accepts_everything_is_found(engine_with, request_for, ro
             for case, verdict in zip(cases, real(cases), strict=True)
         ]
 
-    monkeypatch.setattr(engine_module, "verify_together", generous)
+    monkeypatch.setattr(deciding, "verify_together", generous)
     engine = engine_with(LocalDrafting(Mimic(rows)), max_queued=400)
     answer_all(engine, requests(request_for, REJECTION, 150))
     [state] = [each for each in engine.audits() if each.ranks]
