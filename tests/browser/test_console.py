@@ -47,6 +47,11 @@ def test_the_page_says_what_the_api_says(cluster, asked, window):
         tokens = laws[law["law"]].inner_text().split("\t")[1]
         assert int(tokens.replace(",", "")) == law["emitted"]
     assert page.query_selector("#chart canvas")
+    times = data["history"]["times"]
+    assert page.evaluate("[chart.scales.x.min, chart.scales.x.max]") == [
+        min(times[0], times[-1] - 600),
+        times[-1],
+    ]
     width = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
     assert width[0] <= width[1], "the page is wider than the screen"
     window.picture(f"console-{page.viewport_size['width']}")

@@ -74,10 +74,11 @@ function draw(data) {
   if (chart) chart.destroy();
   chart = null;
   if (!data.history.times.length) return;
+  const [first, last] = [data.history.times[0], data.history.times.at(-1)];
   const width = $("chart").clientWidth;
   const ink = getComputedStyle(document.body).color;
   const axis = { stroke: ink, grid: { stroke: "#8883" }, ticks: { stroke: "#8883" } };
-  chart = new uPlot({ width, height: 240, series, axes: [axis, { ...axis }], scales: { x: { range: (_u, first, last) => [Math.min(first, last - LEAST_S), last] }, y: { range: (_u, _low, high) => [0, Math.max(high, 2)] } } }, values, $("chart"));
+  chart = new uPlot({ width, height: 240, series, axes: [axis, { ...axis }], scales: { x: { range: () => [Math.min(first, last - LEAST_S), last] }, y: { range: (_u, _low, high) => [0, Math.max(high, 2)] } } }, values, $("chart"));
 }
 
 function show(data) {
