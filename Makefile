@@ -24,7 +24,7 @@ INSTALL := $(PIP) install --quiet --quiet --constraint constraints.txt
 PHOENIX := .venv-phoenix/bin/phoenix
 SAY := printf '==> %s\n'
 
-.PHONY: help setup demo trace-demo test lint bench equality rows distribution parameters audit chaos fuzz verify soak rehearsal protos chart clean
+.PHONY: help setup demo trace-demo test lint bench equality rows distribution parameters audit chaos clients fuzz verify soak rehearsal protos chart clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,11 +87,14 @@ audit: setup ## check at length what live audits find, and that they are silent 
 chaos: setup ## check for minutes that faults of drafters fail and change no answer
 	@$(BIN)/python -m cluster.bench.chaos $(ARGS)
 
+clients: setup ## check for two minutes that clients who leave disturb nobody
+	@$(BIN)/python -m cluster.bench.clients $(ARGS)
+
 fuzz: setup ## ask 5,000 random messages over gRPC and HTTP's routes
 	@TRUEDRAFT_EXAMPLES=2500 $(BIN)/python -m pytest --timeout 3000 tests/verifier_service/test_fuzz.py $(ARGS)
 	@TRUEDRAFT_EXAMPLES=1000 $(BIN)/python -m pytest --timeout 3000 tests/gateway/http/test_fuzz.py $(ARGS)
 
-verify: equality rows distribution parameters audit chaos fuzz ## every long check that `make test` leaves out
+verify: equality rows distribution parameters audit chaos clients fuzz ## every long check that `make test` leaves out
 
 soak: setup ## serve mixed traffic for half an hour: nothing fails, nothing differs, memory is flat
 	@$(BIN)/python -m cluster.bench.soak $(ARGS)

@@ -20,7 +20,7 @@ from ray.serve.schema import LoggingConfig
 
 from cluster.applications import APPLICATION, DRAFTERS, drafting, serving
 from cluster.checkpoints import CheckpointError, resolve
-from cluster.config import EXPOSED_DRAFTS, ClusterConfig, Placement
+from cluster.config import EXPOSED_DRAFTS, EXPOSED_GATEWAY, ClusterConfig, Placement
 from cluster.emulation import EmulatedCluster, emulated, sigterm_exits
 from cluster.gateway.ingress import SERVICER
 
@@ -81,6 +81,8 @@ def running(config: ClusterConfig) -> Iterator[Running]:
     """Starts everything and takes it down on the way out. Raises StartError."""
     if config.exposes_drafts:
         raise StartError(EXPOSED_DRAFTS)
+    if config.exposes_gateway:
+        raise StartError(EXPOSED_GATEWAY)
     with ExitStack() as stack:
         emulation = None
         if config.emulation.enabled:

@@ -76,6 +76,12 @@ def serve(
     plaintext: Annotated[
         bool, typer.Option("--plaintext-drafts", help="Let drafts cross the network without TLS.")
     ] = False,
+    keys: Annotated[
+        Path | None, typer.Option(help="YAML file of tenants and the hashes of their API keys.")
+    ] = None,
+    anonymous: Annotated[
+        bool, typer.Option("--anonymous", help="Let in whoever reaches the gateway, without a key.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Start the cluster and keep it up until Ctrl-C or SIGTERM."""
@@ -92,6 +98,10 @@ def serve(
         flags["verifier.block_length"] = block_length
     if plaintext:
         flags["channel.plaintext"] = True
+    if anonymous:
+        flags["gateway.anonymous"] = True
+    if keys is not None:
+        flags["gateway.keys_file"] = keys.absolute()
     for name, path in {"certificate": tls_cert, "private_key": tls_key, "authority": tls_ca}.items():
         if path is not None:
             # Replicas have working directories of their own.

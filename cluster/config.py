@@ -43,6 +43,13 @@ EXPOSED_DRAFTS = (
 )
 
 
+EXPOSED_GATEWAY = (
+    "Whoever reaches the gateway would be let in without a key: give gateway.keys_file, or set "
+    "gateway.anonymous."
+)
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
 class ConfigError(ValueError):
     """The configuration cannot be used; the message is one sentence that names the field."""
 
@@ -107,8 +114,9 @@ class Gateway(_Section):
     """host: where HTTP is bound (Serve binds gRPC on every interface); ports: 0 picks a free one;
     max_tokens: the most a request may ask for, unset leaves it to the context; first_token_timeout_s: how
     long a request may wait for a verifier before it is answered with UNAVAILABLE; keys_file: of API keys
-    and tenants (cluster/gateway/tenants.py), unset lets everybody in; trace_url: of a trace in the tracing
-    UI, such as http://localhost:16686/trace/{trace_id}, for the console's links.
+    and tenants (cluster/gateway/tenants.py); anonymous: without one, let everybody in, wherever they come
+    from; trace_url: of a trace in the tracing UI, such as http://localhost:16686/trace/{trace_id}, for the
+    console's links.
     """
 
     host: str = "127.0.0.1"
@@ -122,7 +130,14 @@ class Gateway(_Section):
     max_stop_strings: Count = 16
     first_token_timeout_s: float = Field(default=300.0, gt=0)
     keys_file: Path | None = None
+    anonymous: bool = False
     trace_url: str = Field(default="", pattern=r"^(https?://.*\{trace_id\}.*)?$")
+
+    @model_validator(mode="after")
+    def _one_way_in(self) -> Self:
+        if self.anonymous and self.keys_file is not None:
+            raise ValueError("anonymous is for a gateway without keys_file")
+        return self
 
 
 class Verifier(_Section):
@@ -334,6 +349,13 @@ class ClusterConfig(_Section):
         """Whether drafts would cross the network in plain text without a word from the operator."""
         unprotected = self.channel.certificate is None and not self.channel.plaintext
         return self.drafts_remotely and unprotected and not self.emulation.enabled
+
+    @property
+    def exposes_gateway(self) -> bool:
+        """Whether others than this machine's users would be let in without a key and without a word from
+        the operator."""
+        emulated = self.emulation.enabled and self.gateway.host in LOOPBACK
+        return self.gateway.keys_file is None and not self.gateway.anonymous and not emulated
 
     @property
     def gateway_placement(self) -> Placement:

@@ -35,11 +35,12 @@ class Decided:
 @dataclass(frozen=True, slots=True)
 class Faulted:
     """A sequence whose rows could not be decided, and why; it fails by itself. sound: its keys and values may
-    be used again."""
+    be used again; asked: the request itself leaves nothing to decide."""
 
     sequence: Sequence
     detail: str
     sound: bool = True
+    asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ def _case(sequence: Sequence, logits: Tensor) -> _Case | Faulted:
         return Faulted(sequence, "the model's logits are no distribution: they are not finite", sound=False)
     controlled = sequence.controller.apply(logits, sequence.block)
     if not bool(controlled.amax(dim=-1).isfinite().all()):
-        return Faulted(sequence, "the request's parameters forbid every token")
+        return Faulted(sequence, "the request's parameters forbid every token", asked=True)
     request = sequence.request
     probs = target_probs(controlled, request.sampling)
     noise = Noise(request.seed, len(sequence.tokens))

@@ -15,7 +15,7 @@ from ray import serve
 
 from cluster.drafting import NgramDrafter
 from cluster.passing_thread import in_passing_thread
-from cluster.speculation.request import Failed, Finished, GenerationEvent, GenerationRequest, Refused
+from cluster.speculation.request import Committed, GenerationEvent, GenerationRequest
 from cluster.telemetry.logs import log_as_json
 from cluster.telemetry.metrics import setup_metrics
 from cluster.telemetry.setup import setup, shutdown
@@ -80,13 +80,13 @@ class VerifierDeployment:
                 return Pools({"drafters": remote, "ngram": LocalDrafting(NgramDrafter())})
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[GenerationEvent]:
-        """The events of one request, the last one Finished, Refused or Failed. Leaving early frees it."""
+        """The events of one request, ended by one that is not Committed. Leaving early frees it."""
         events: asyncio.Queue[GenerationEvent] = asyncio.Queue()
         self._engine.submit(request, lambda event: self._hand_over(events, event))
         over = False
         try:
             async for event in paced(events, self._stream_interval):
-                over = isinstance(event, Finished | Refused | Failed)
+                over = not isinstance(event, Committed)
                 yield event
         finally:
             if not over:

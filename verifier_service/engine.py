@@ -18,7 +18,13 @@ from cluster.kernels.attention import PAGE
 from cluster.scheduling import Planner, VerifyCost
 from cluster.speculation.audit import AuditState
 from cluster.speculation.provenance import Numerics
-from cluster.speculation.request import Failed, GenerationEvent, GenerationRequest, Refused
+from cluster.speculation.request import (
+    Failed,
+    GenerationEvent,
+    GenerationRequest,
+    Refused,
+    Unfollowable,
+)
 from cluster.telemetry import instruments as names
 from cluster.telemetry.detail import Detail
 from cluster.telemetry.sequence import SequenceTrace, step_span
@@ -30,7 +36,7 @@ from verifier_service.composing import compose
 from verifier_service.deciding import Compared, Decided, Decisions, Faulted
 from verifier_service.drafting.pools import Pools
 from verifier_service.drafting.port import DraftingPort, DraftReply
-from verifier_service.grammar import GrammarError, Grammars
+from verifier_service.grammar import GrammarError, Grammars, OutsideGrammarError
 from verifier_service.inbox import Inbox
 from verifier_service.kv_cache import KVPool
 from verifier_service.limits import Limits, Load
@@ -105,8 +111,11 @@ class Engine:
         elif self._has_queue():
             try:
                 sequence = self._sequence(request, sink)
+            except OutsideGrammarError as error:
+                sink(Unfollowable("resumed_output_ids", f"what is resumed is amiss: {error}"))
+                return
             except GrammarError as error:
-                sink(Failed(f"the grammar cannot be followed: {error}"))
+                sink(Unfollowable("", f"the grammar cannot be followed: {error}"))
                 return
             if not self._inbox.request(sequence, self._has_queue):
                 sink(self._refusal())
@@ -311,12 +320,15 @@ class Engine:
                     self._events.extend((sequence, event) for event in events)
                     if reason is not None:
                         self._admission.leave(sequence, reason)
-                case Faulted(sequence, detail, sound):
-                    self._fail(sequence, detail, sound)
+                case Faulted(sequence, detail, sound, asked):
+                    self._fail(sequence, detail, sound, Unfollowable("", detail) if asked else None)
                 case Compared(sequence):
                     self._admission.leave(sequence, "compared")
 
-    def _fail(self, sequence: Sequence, detail: str, sound: bool = True) -> None:
+    def _fail(
+        self, sequence: Sequence, detail: str, sound: bool = True, event: Unfollowable | None = None
+    ) -> None:
+        """event: where it is the request's own fault."""
         sequence.trace.ended("failed", detail)
         self._admission.leave(sequence, "failed", sound)
-        self._events.append((sequence, Failed(detail)))
+        self._events.append((sequence, event or Failed(detail)))

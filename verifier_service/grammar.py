@@ -16,6 +16,10 @@ class GrammarError(ValueError):
     """A grammar that cannot be followed; one sentence."""
 
 
+class OutsideGrammarError(GrammarError):
+    """A token that the grammar does not allow where it is."""
+
+
 class Grammars:
     """Makes constraints for one target. vocab_size: of its rows; ends: the model's ends of sequence.
 
@@ -46,9 +50,9 @@ class GrammarConstraint:
         self._check()
 
     def emit(self, token: int) -> None:
-        """One more token of the output. Raises GrammarError for one that the grammar does not allow."""
+        """One more token of the output. Raises OutsideGrammarError."""
         if self._matcher.try_consume_tokens([token]) != 1:
-            raise GrammarError(f"token {token} is not in the language of the grammar")
+            raise OutsideGrammarError(f"token {token} is not in the language of the grammar")
 
     def allowed(self, path: Sequence[int]) -> Tensor | None:
         """Whether each token may follow the output and `path`: bool [V]. None where no answer comes by:

@@ -18,6 +18,7 @@ from cluster.bench.lossy import TRUNCATIONS
 from cluster.bench.statistics import Mean, mean_interval
 from cluster.bench.tasks import TASKS, Task
 from cluster.gateway.prompting import TokenizerPrompting
+from cluster.gateway.tools.conversation import Turn
 from cluster.kernels.attention import PAGE
 from cluster.speculation.catalogue import parse
 from cluster.speculation.law import REJECTION, Law
@@ -114,7 +115,7 @@ def answer(
     prompting = TokenizerPrompting(loaded.tokenizer, loaded.model.vocab_size, loaded.model.context)
     asked = [task for task in tasks for _ in range(samples)]
     prompts = [
-        prompting.encode(task.prompt) if task.expected else prompting.encode_chat([("user", task.prompt)])
+        prompting.encode(task.prompt) if task.expected else prompting.encode_chat([Turn("user", task.prompt)])
         for task in asked
     ]
     pool = loaded.model.new_pool(sum(len(prompt) + tokens + PAGE for prompt in prompts))

@@ -16,6 +16,7 @@ from cluster.bench.audit import Places
 from cluster.bench.prompts import VARIED
 from cluster.checkpoints import load_model
 from cluster.gateway.prompting import TokenizerPrompting
+from cluster.gateway.tools.conversation import Turn
 from cluster.speculation.law import NONE
 from cluster.speculation.request import GenerationRequest
 from cluster.speculation.sampling import Sampling, target_probs
@@ -59,7 +60,7 @@ def _record(model: str, layers: int, say: Callable[[str], None]) -> Places:
 def _answers(loaded: LoadedTarget, spec: VerifierSpec) -> list[tuple[list[int], list[int]]]:
     """Prompts and what follows them, as tokens."""
     prompting = TokenizerPrompting(loaded.tokenizer, loaded.model.vocab_size, loaded.model.context)
-    prompts = [prompting.encode_chat([("user", text)]) for text in VARIED]
+    prompts = [prompting.encode_chat([Turn("user", text)]) for text in VARIED]
     requests = [
         GenerationRequest(str(seed), tuple(prompt), Sampling(), NONE, NONE, seed, TOKENS)
         for seed, prompt in enumerate(prompts)

@@ -16,6 +16,7 @@ from cluster.checkpoints.loading import end_of_sequence_ids, load_tokenizer
 from cluster.client import Ask, Client
 from cluster.drafting import NgramDrafter
 from cluster.gateway.prompting import TokenizerPrompting
+from cluster.gateway.tools.conversation import Turn
 from cluster.speculation.law import COUPLED, NONE, Law
 from cluster.speculation.request import GenerationRequest
 from cluster.speculation.sampling import Sampling
@@ -49,7 +50,7 @@ class Transformers:
         self._options = {"prompt_lookup_num_tokens": lookup} if lookup else {}
 
     def answer(self, kind: str, tokens: int) -> list[int]:
-        ids = torch.tensor([self._prompting.encode_chat([("user", KINDS[kind])])])
+        ids = torch.tensor([self._prompting.encode_chat([Turn("user", KINDS[kind])])])
         out = self._model.generate(  # type: ignore[operator] # transformers leaves the mixin untyped
             ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, do_sample=False, **self._options
         )
@@ -72,7 +73,7 @@ class InProcess:
     def answer(self, kind: str, tokens: int) -> list[int]:
         request = GenerationRequest(
             request_id=kind,
-            prompt_ids=tuple(self._prompting.encode_chat([("user", KINDS[kind])])),
+            prompt_ids=tuple(self._prompting.encode_chat([Turn("user", KINDS[kind])])),
             sampling=Sampling(temperature=0.0),
             law=self._law,
             requested_law=self._law,

@@ -30,6 +30,7 @@ from cluster.bench.goodness import Fit, fit, holm
 from cluster.bench.prompts import KINDS
 from cluster.bench.resumable import Progress, Record, arguments
 from cluster.gateway.prompting import TokenizerPrompting
+from cluster.gateway.tools.conversation import Turn
 from verifier_service.build import load_target
 from verifier_service.spec import VerifierSpec
 
@@ -90,7 +91,7 @@ class Checker:
         self._draws = draws
         loaded = load_target(VerifierSpec(model=model))
         prompting = TokenizerPrompting(loaded.tokenizer, loaded.model.vocab_size, loaded.model.context)
-        self._known = look(loaded.model, tuple(prompting.encode_chat([("user", PROMPT)])), draws)
+        self._known = look(loaded.model, tuple(prompting.encode_chat([Turn("user", PROMPT)])), draws)
 
     def check(self, scenario: Scenario) -> Fit:
         # Seeds of their own, so that the tests are independent, as one fault is of another.

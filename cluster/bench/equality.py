@@ -23,6 +23,7 @@ from cluster.bench.resumable import Progress, Record, arguments
 from cluster.checkpoints import load_model, resolve
 from cluster.drafting import Drafter, NgramDrafter
 from cluster.gateway.prompting import TokenizerPrompting
+from cluster.gateway.tools.conversation import Turn
 from cluster.scheduling import PlannerName
 from cluster.speculation.law import COUPLED, NONE, Law
 from cluster.speculation.request import GenerationRequest
@@ -135,7 +136,7 @@ class Checker:
     def _prompt_ids(self, prompt: int) -> list[int]:
         target = self._loaded.model
         prompting = TokenizerPrompting(self._loaded.tokenizer, target.vocab_size, target.context)
-        return prompting.encode_chat([("user", VARIED[prompt])])
+        return prompting.encode_chat([Turn("user", VARIED[prompt])])
 
     def _request(self, prompt: int, temperature: float, law: Law) -> GenerationRequest:
         return GenerationRequest(

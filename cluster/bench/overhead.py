@@ -23,6 +23,7 @@ from cluster.bench.prompts import KINDS
 from cluster.bench.statistics import Ratio, paired_ratio
 from cluster.drafting import NgramDrafter
 from cluster.gateway.prompting import TokenizerPrompting
+from cluster.gateway.tools.conversation import Turn
 from cluster.speculation.law import COUPLED
 from cluster.speculation.request import GenerationRequest
 from cluster.speculation.sampling import Sampling
@@ -137,7 +138,7 @@ def _requests(loaded: LoadedTarget, tokens: int) -> list[GenerationRequest]:
     return [
         GenerationRequest(
             request_id=kind,
-            prompt_ids=tuple(prompting.encode_chat([("user", text)])),
+            prompt_ids=tuple(prompting.encode_chat([Turn("user", text)])),
             sampling=Sampling(temperature=1.0),
             law=COUPLED,
             requested_law=COUPLED,

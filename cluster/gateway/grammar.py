@@ -7,6 +7,8 @@ import json
 from llguidance import LLMatcher
 
 from cluster.gateway.invalid import InvalidRequestError
+from cluster.gateway.tools.grammar import grammar_of_calls
+from cluster.gateway.tools.offer import offer_of
 from truedraft.v1 import inference_pb2 as pb
 
 _MAX_CHARACTERS = 65536
@@ -19,9 +21,12 @@ def grammar_of(request: pb.GenerateRequest) -> str:
     """As llguidance writes it, empty for free text. Raises InvalidRequestError."""
     format = request.response_format
     kind = format.WhichOneof("kind")
+    if (offer := offer_of(request)) is not None:
+        _check_alone(request, "tools")
+        return _checked(grammar_of_calls(offer), "tools", "these tools")
     if kind is None:
         return ""
-    _check_alone(request)
+    _check_alone(request, _FIELD)
     match kind:
         case "json_object":
             grammar = _json({"type": "object"})
@@ -30,16 +35,20 @@ def grammar_of(request: pb.GenerateRequest) -> str:
         case _:
             _check_size(format.regex)
             grammar = LLMatcher.grammar_from_regex(format.regex)
+    return _checked(grammar, _FIELD, f"this {kind}")
+
+
+def _checked(grammar: str, field: str, what: str) -> str:
     if fault := LLMatcher.validate_grammar(grammar):
-        raise InvalidRequestError(_FIELD, f"this {kind} cannot be served: {_one_line(fault)}")
+        raise InvalidRequestError(field, f"{what} cannot be served: {_one_line(fault)}")
     return grammar
 
 
-def _check_alone(request: pb.GenerateRequest) -> None:
+def _check_alone(request: pb.GenerateRequest, field: str) -> None:
     """What could forbid all that the grammar allows, or go on after its end."""
     for name in ("bad_words", "min_tokens", "ignore_eos"):
         if getattr(request, name):
-            raise InvalidRequestError(name, f"{name} contradicts response_format: send one of them")
+            raise InvalidRequestError(name, f"{name} contradicts {field}: send one of them")
 
 
 def _check_size(text: str) -> None:

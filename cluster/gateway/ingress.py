@@ -15,6 +15,7 @@ from ray import serve
 from ray.serve.grpc_util import RayServegRPCContext
 from ray.serve.handle import DeploymentHandle
 
+from cluster.calls import add_pieces
 from cluster.gateway import wire
 from cluster.gateway.console.routes import console_router
 from cluster.gateway.errors import Reason, RequestError
@@ -97,6 +98,7 @@ class GatewayDeployment:
                     response.text += message.text
                     response.token_ids.extend(message.token_ids)
                     response.logprobs.extend(message.logprobs)
+                    add_pieces(response.tool_calls, message.tool_calls)
                 else:
                     response.answer.CopyFrom(message)
         except RequestError as error:

@@ -12,6 +12,9 @@ from transformers import AutoConfig, PreTrainedTokenizerBase
 from cluster.checkpoints.loading import load_tokenizer
 from cluster.checkpoints.registry import Checkpoint, resolve
 from cluster.checkpoints.token_bytes import TokenBytes
+from cluster.gateway.tools.conversation import Turn, in_words
+from cluster.gateway.tools.offer import Function
+from cluster.gateway.tools.wording import BEGIN
 
 
 class ConversationError(ValueError):
@@ -33,8 +36,9 @@ class Prompting(Protocol):
     def token_bytes(self, token: int) -> bytes:
         """A token's UTF-8, which may be a part of a character."""
 
-    def encode_chat(self, messages: Sequence[tuple[str, str]]) -> list[int]:
-        """(role, content) pairs up to where the model's answer begins. Raises ConversationError."""
+    def encode_chat(self, turns: Sequence[Turn], functions: Sequence[Function] = ()) -> list[int]:
+        """A conversation up to where the model's answer begins. functions: that it is told of. Raises
+        ConversationError."""
 
 
 class TokenizerPrompting:
@@ -58,13 +62,18 @@ class TokenizerPrompting:
     def token_bytes(self, token: int) -> bytes:
         return self._bytes.of(token)
 
-    def encode_chat(self, messages: Sequence[tuple[str, str]]) -> list[int]:
+    def encode_chat(self, turns: Sequence[Turn], functions: Sequence[Function] = ()) -> list[int]:
         if not self._tokenizer.chat_template:
             raise ConversationError("this model has no chat template; send a prompt instead of messages")
-        conversation = [{"role": role, "content": content} for role, content in messages]
+        tools: list[Any] | None = [function.described() for function in functions] or None
+        # A template without calls would leave functions out without a word, one with calls of another form
+        # would ask for what the grammar of answers does not allow.
+        if BEGIN not in self._tokenizer.get_chat_template(tools=tools):
+            turns, tools = in_words(turns, functions), None
+        conversation = [turn.described() for turn in turns]
         try:
             ids = self._tokenizer.apply_chat_template(
-                conversation, add_generation_prompt=True, return_dict=False
+                conversation, tools=tools, add_generation_prompt=True, return_dict=False
             )
         except TemplateError as error:
             raise ConversationError(

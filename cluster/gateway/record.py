@@ -24,6 +24,9 @@ from cluster.telemetry.request import answer_attributes, root_attributes
 
 log = logging.getLogger("truedraft.requests")
 
+# A longer label is refused, and must not fill the log for that.
+_MAX_LABEL = 64
+
 
 def log_to_stderr() -> None:
     """Lets the request log through as bare lines of JSON, wherever this process's stderr is collected."""
@@ -45,11 +48,10 @@ class RequestRecord:
         request_id: str,
         operation: str,
         model: str,
-        domain: str,
         ledger: RequestLedger,
     ) -> None:
         self._ledger = ledger
-        self._domain = domain
+        self._domain = ""
         self._law = ""
         self._served: Provenance | None = None
         self._began = time.monotonic()
@@ -68,13 +70,17 @@ class RequestRecord:
             }
         )
         self._line: dict[str, Any] = {"request_id": request_id, "operation": operation, "model": model}
-        if domain:
-            self._line["domain"] = domain
 
     def asked_by(self, tenant: str) -> None:
         """Whose request it is."""
         self.span.set_attribute(names.TENANT, tenant)
         self._line["tenant"] = tenant
+
+    def labelled(self, domain: str) -> None:
+        """What the request says it is about."""
+        self._domain = domain[:_MAX_LABEL]
+        if domain:
+            self._line["domain"] = self._domain
 
     @property
     def traceparent(self) -> str:

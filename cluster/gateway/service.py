@@ -15,6 +15,7 @@ from opentelemetry.trace import Tracer
 
 from cluster.gateway import wire
 from cluster.gateway.errors import Reason, RequestError
+from cluster.gateway.extras import with_extras
 from cluster.gateway.ledger import RequestLedger
 from cluster.gateway.merging import merged
 from cluster.gateway.parameters import choices_of
@@ -22,10 +23,12 @@ from cluster.gateway.prompting import Prompting
 from cluster.gateway.record import RequestRecord
 from cluster.gateway.spec import GatewaySpec
 from cluster.gateway.tenants import Doors, limited
+from cluster.gateway.tools.offer import offer_of
+from cluster.gateway.tools.reader import CallReader
 from cluster.gateway.validation import Identity, check_model, validate
 from cluster.gateway.verifiers import Verify, decoded
 from cluster.speculation.noise import choice_seed
-from cluster.speculation.request import Committed, Finished, GenerationRequest
+from cluster.speculation.request import Committed, Finished, FinishReason, GenerationRequest
 from cluster.telemetry import names
 from cluster.telemetry.context import extract_metadata
 from cluster.telemetry.labels import Domains
@@ -91,6 +94,8 @@ class GatewayService:
         with self._recording(record):
             tenant = self._doors.tenant(metadata)
             record.asked_by(tenant.name)
+            request = with_extras(request, metadata)
+            record.labelled(request.domain)
             with self._doors.admitted(tenant):
                 identity = Identity(record.request_id, record.traceparent, tenant.name)
                 spec = limited(self._spec, tenant)
@@ -110,7 +115,7 @@ class GatewayService:
         generation: GenerationRequest,
     ) -> AsyncGenerator[pb.Delta | pb.Answer, None]:
         """Each of several answers is a request of its own to the verifiers, with a span and a log line."""
-        streams = [self._decode(generation, record, 0)]
+        streams = [self._decode(request, generation, record, 0)]
         others = range(1, choices_of(request))
         streams.extend(self._another(request, metadata, generation, index) for index in others)
         return streams[0] if len(streams) == 1 else merged(streams)
@@ -131,7 +136,8 @@ class GatewayService:
         )
         with self._recording(record):
             record.asked_by(self._doors.tenant(metadata).name)
-            async with aclosing(self._decode(own, record, index)) as messages:
+            record.labelled(request.domain)
+            async with aclosing(self._decode(request, own, record, index)) as messages:
                 async for message in messages:
                     yield message
 
@@ -165,30 +171,48 @@ class GatewayService:
             operation,
             # An unknown name is the client's to choose, and span names must stay few.
             self._spec.served_name,
-            request.domain[:64],
             self.ledger,
         )
 
     async def _decode(
-        self, generation: GenerationRequest, record: RequestRecord, index: int
+        self, request: pb.GenerateRequest, generation: GenerationRequest, record: RequestRecord, index: int
     ) -> AsyncGenerator[pb.Delta | pb.Answer, None]:
         if self.in_flight >= self._spec.max_requests:
             sentence = f"This gateway has its {self._spec.max_requests} requests already; try again later."
             raise RequestError(Reason.OVERLOADED, sentence)
         labels = wire.Labels(generation.request_id, self._spec.served_name, index, generation.seed)
         record.accepted(generation)
+        reader = self._reader(request, generation)
         self.in_flight += 1
         try:
             async with aclosing(self._decoded(generation)) as events:
                 async for event in events:
                     if isinstance(event, Committed):
                         record.streamed()
-                        yield wire.to_delta(event, generation.law, labels, self._prompting.token_bytes)
-                    else:
-                        record.finished(event)
-                        yield wire.to_answer(event, labels)
+                        delta = wire.to_delta(event, generation.law, labels, self._prompting.token_bytes)
+                        if reader is not None:
+                            _part(delta, reader.read(event.text))
+                        yield delta
+                        continue
+                    ended = event
+                    if reader is not None:
+                        delta = wire.to_delta(Committed("", ()), generation.law, labels, lambda _: b"")
+                        _part(delta, reader.end())
+                        if delta.text or delta.tool_calls:
+                            yield delta
+                        if reader.called and event.reason is FinishReason.STOP:
+                            ended = replace(event, reason=FinishReason.TOOL_CALLS)
+                    record.finished(ended)
+                    yield wire.to_answer(ended, labels)
         finally:
             self.in_flight -= 1
+
+    def _reader(self, request: pb.GenerateRequest, generation: GenerationRequest) -> CallReader | None:
+        """Of calls in the answer, none where it has only text."""
+        if offer_of(request) is None:
+            return None
+        seen = b"".join(map(self._prompting.token_bytes, generation.resumed_ids)).decode(errors="ignore")
+        return CallReader(generation.request_id, seen)
 
     def _decoded(self, generation: GenerationRequest) -> AsyncGenerator[Committed | Finished, None]:
         return decoded(self._verify, generation, self._spec.first_token_timeout_s)
@@ -198,3 +222,9 @@ class GatewayService:
         async with aclosing(self._decoded(generation)) as events:
             async for _ in events:
                 pass
+
+
+def _part(delta: pb.Delta, parted: tuple[str, list[pb.ToolCall]]) -> None:
+    """Puts text and calls in the places of an answer's raw text."""
+    delta.text, calls = parted
+    delta.tool_calls.extend(calls)

@@ -6,6 +6,7 @@ The file is YAML, such as a mounted Secret:
       - name: acme
         keys: ["<sha256 of a key, hexadecimal>"]
         laws: [coupled, none]        # of those that the deployment serves; unset: all
+        default_law: none            # of a request that asks for none; a strict one
         max_distortion: 0.02         # the most that a lossy law may be asked for: total variation a token,
         max_overshoot: 4             # and out(x) / p(x)
         max_tokens: 512
@@ -34,6 +35,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from cluster.gateway.errors import Reason, RequestError
 from cluster.gateway.spec import GatewaySpec
+from cluster.speculation.catalogue import LAWS
+from cluster.speculation.law import STRICT_LAWS
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +56,8 @@ class KeysError(ValueError):
 
 
 class Tenant(BaseModel):
-    """None: no limit of the tenant's own. operator: may read what tells of all tenants."""
+    """None: no limit of the tenant's own. default_law: empty for the deployment's; operator: may read what
+    tells of all tenants."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -62,10 +66,22 @@ class Tenant(BaseModel):
     laws: tuple[str, ...] | None = None
     max_distortion: Annotated[float, Field(ge=0, le=1)] | None = None
     max_overshoot: Annotated[float, Field(ge=1, allow_inf_nan=False)] | None = None
+    default_law: str = ""
     max_tokens: _Count | None = None
     max_concurrent: _Count | None = None
     requests_per_minute: _Count | None = None
     operator: bool = False
+
+    @model_validator(mode="after")
+    def _lawful(self) -> Self:
+        unknown = [law for law in self.laws or () if law not in LAWS]
+        if unknown:
+            raise ValueError(f"{unknown[0]!r} is no law; laws: {', '.join(LAWS)}")
+        if self.default_law and self.default_law not in STRICT_LAWS:
+            raise ValueError(f"default_law must be a strict law: {', '.join(STRICT_LAWS)}")
+        if self.default_law and self.laws is not None and self.default_law not in self.laws:
+            raise ValueError("default_law must be among laws")
+        return self
 
 
 class _File(BaseModel):
@@ -167,7 +183,9 @@ class Doors:
 def limited(spec: GatewaySpec, tenant: Tenant) -> GatewaySpec:
     """The spec as it holds for a tenant."""
     laws = spec.laws if tenant.laws is None else tuple(law for law in spec.laws if law in tenant.laws)
-    default = spec.default_law if spec.default_law in laws else (laws[0] if laws else spec.default_law)
+    # A lossy law is never a default: who wants one asks for it.
+    wanted = [tenant.default_law, spec.default_law, *STRICT_LAWS]
+    default = next((law for law in wanted if law in laws), spec.default_law)
     return replace(
         spec,
         laws=laws,

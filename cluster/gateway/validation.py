@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from cluster.gateway.errors import Reason
@@ -24,6 +26,8 @@ from cluster.gateway.parameters import (
 )
 from cluster.gateway.prompting import ConversationError, Prompting
 from cluster.gateway.spec import GatewaySpec
+from cluster.gateway.tools.conversation import Call, Turn
+from cluster.gateway.tools.offer import offer_of
 from cluster.speculation.catalogue import LAWS, honest_alternative, parse
 from cluster.speculation.law import Law
 from cluster.speculation.request import GenerationRequest
@@ -90,11 +94,16 @@ def validate(
 
 def _check_known(request: pb.GenerateRequest) -> None:
     """A field of a later version, or a mistaken one, must not be left out without a word."""
-    for name, message in (
+    parts: list[tuple[str, Message]] = [
         ("", request),
         ("sampling", request.sampling),
         ("response_format", request.response_format),
-    ):
+        ("tool_choice", request.tool_choice),
+    ]
+    parts += [("tools", tool) for tool in request.tools]
+    for turn in request.messages:
+        parts += [("messages", turn), *(("messages", call) for call in turn.tool_calls)]
+    for name, message in parts:
         unknown = UnknownFieldSet(message)
         if len(unknown):
             where = f" of {name}" if name else ""
@@ -165,29 +174,59 @@ def prompt_ids_of(request: pb.GenerateRequest, prompting: Prompting) -> tuple[in
         check_tokens("prompt_ids", request.prompt_ids, prompting.vocab_size)
         return tuple(request.prompt_ids)
     texts = [message.content for message in request.messages] or [request.prompt]
+    texts += [call.arguments for message in request.messages for call in message.tool_calls]
     characters, limit = sum(map(len, texts)), _CHARACTERS_PER_TOKEN * prompting.context_length
     if characters > limit:
         sentence = f"a prompt may have at most {limit} characters here, this one has {characters}"
         raise InvalidRequestError("prompt", sentence, Reason.CONTEXT_LENGTH_EXCEEDED)
     if request.messages:
-        return _chat_ids(request.messages, prompting)
+        return _chat_ids(request, prompting)
     ids = prompting.encode(request.prompt)
     if not ids:
         raise InvalidRequestError("prompt", "the prompt has no tokens")
     return tuple(ids)
 
 
-def _chat_ids(messages: Sequence[pb.ChatMessage], prompting: Prompting) -> tuple[int, ...]:
-    for index, message in enumerate(messages):
-        if message.role not in ROLES:
-            sentence = f"messages[{index}] has the role {short(message.role)}; roles are {', '.join(ROLES)}"
-            raise InvalidRequestError("messages", sentence)
-    if not messages[-1].content:
+def _chat_ids(request: pb.GenerateRequest, prompting: Prompting) -> tuple[int, ...]:
+    turns: list[Turn] = []
+    for index, message in enumerate(request.messages):
+        turns.append(_turn(index, message, turns))
+    if not turns[-1].content and turns[-1].role != "tool":
         raise InvalidRequestError("messages", "the prompt is empty; the last message needs content")
+    offer = offer_of(request)
     try:
-        return tuple(prompting.encode_chat([(message.role, message.content) for message in messages]))
+        return tuple(prompting.encode_chat(turns, offer.told if offer is not None else ()))
     except ConversationError as error:
         raise InvalidRequestError("messages", str(error)) from None
+
+
+def _turn(index: int, message: pb.ChatMessage, before: Sequence[Turn]) -> Turn:
+    here = f"messages[{index}]"
+    if message.role not in ROLES:
+        sentence = f"{here} has the role {short(message.role)}; roles are {', '.join(ROLES)}"
+        raise InvalidRequestError("messages", sentence)
+    if message.tool_calls and message.role != "assistant":
+        raise InvalidRequestError("messages", f"{here} has tool_calls, which are for the role assistant")
+    if message.tool_call_id and message.role != "tool":
+        raise InvalidRequestError("messages", f"{here} has a tool_call_id, which is for the role tool")
+    known = {call.id for turn in before for call in turn.calls}
+    if message.tool_call_id and message.tool_call_id not in known:
+        sentence = f"{here} answers the call {short(message.tool_call_id)}, which no message before it has"
+        raise InvalidRequestError("messages", sentence)
+    calls = tuple(_call(here, call) for call in message.tool_calls)
+    return Turn(message.role, message.content, calls, message.tool_call_id)
+
+
+def _call(here: str, call: pb.ToolCall) -> Call:
+    try:
+        arguments = json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise InvalidRequestError("messages", f"{here} has a call whose arguments are no JSON object")
+    if not call.name:
+        raise InvalidRequestError("messages", f"{here} has a call without a name")
+    return Call(call.id, call.name, arguments)
 
 
 def _max_tokens(asked: int | None, prompt: int, spec: GatewaySpec, context: int) -> int:

@@ -10,6 +10,7 @@ from ray.exceptions import RayActorError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, ReplicaUnavailableError
 
 from cluster.gateway.errors import Reason, RequestError
+from cluster.gateway.invalid import InvalidRequestError
 from cluster.speculation.request import (
     Committed,
     Failed,
@@ -17,6 +18,7 @@ from cluster.speculation.request import (
     GenerationEvent,
     GenerationRequest,
     Refused,
+    Unfollowable,
 )
 
 _BUSY = "The verifiers are busy; try again later."
@@ -54,6 +56,8 @@ async def decoded(
                     return
                 case Refused():
                     raise RequestError(Reason.OVERLOADED, _sentence(event.detail))
+                case Unfollowable():
+                    raise InvalidRequestError(event.field, event.detail)
                 case Failed():
                     raise RequestError(Reason.INTERNAL, _sentence(event.detail))
         raise RequestError(Reason.VERIFIER_LOST, _LOST)

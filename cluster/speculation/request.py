@@ -12,10 +12,12 @@ from cluster.speculation.sampling import Sampling
 
 
 class FinishReason(StrEnum):
-    """Why an answer ended: end of sequence or a stop string; max_tokens or the context's end."""
+    """Why an answer ended: end of sequence or a stop string; max_tokens or the context's end; an end after
+    calls of functions, which the gateway tells apart."""
 
     STOP = "stop"
     LENGTH = "length"
+    TOOL_CALLS = "tool_calls"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +98,18 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
+class Unfollowable:
+    """The last event of a request whose own parameters leave nothing to go on with. field: of the request."""
+
+    field: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """The last event of a request that the verifier could not finish."""
 
     detail: str
 
 
-GenerationEvent = Committed | Finished | Refused | Failed
+GenerationEvent = Committed | Finished | Refused | Unfollowable | Failed

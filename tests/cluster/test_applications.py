@@ -4,7 +4,7 @@ import pytest
 
 from cluster.app import StartError, running
 from cluster.applications import drafters, truedraft
-from cluster.config import EXPOSED_DRAFTS, ClusterConfig, ConfigError
+from cluster.config import EXPOSED_DRAFTS, EXPOSED_GATEWAY, ClusterConfig, ConfigError, load_config
 
 
 @pytest.mark.parametrize("build", [truedraft, drafters])
@@ -19,6 +19,12 @@ def test_drafts_do_not_cross_the_network_in_plain_text_by_default(build):
         build({})
     assert build({"channel": {"plaintext": True}})
     assert build({"drafter": {"mode": "off"}})
+
+
+def test_the_command_lets_nobody_in_without_a_key_by_default():
+    with pytest.raises(StartError) as caught, running(load_config(None, ["channel.plaintext=true"])):
+        pass
+    assert str(caught.value) == EXPOSED_GATEWAY
 
 
 def test_nor_by_the_command():

@@ -107,6 +107,16 @@ def test_plain_text_leaves_the_machine_only_by_a_word():
     assert ClusterConfig().drafter_spec().host == ""
 
 
+def test_whoever_comes_is_let_in_only_by_a_word():
+    assert ClusterConfig().exposes_gateway
+    for words in (["gateway.keys_file=/keys.yaml"], ["gateway.anonymous=true"], ["emulation.enabled=true"]):
+        assert not load_config(None, words).exposes_gateway
+    beyond = ["emulation.enabled=true", "gateway.host=0.0.0.0"]
+    assert load_config(None, beyond).exposes_gateway
+    assert not load_config(None, [*beyond, "gateway.anonymous=true"]).exposes_gateway
+    assert "without keys_file" in complaint("gateway.keys_file=/keys.yaml", "gateway.anonymous=true")
+
+
 def test_verifiers_follow_the_load_between_two_bounds():
     assert ClusterConfig().verifier.scale() == {"num_replicas": 1}
     assert load_config(None, ["verifier.max_replicas=3"]).verifier.scale() == {

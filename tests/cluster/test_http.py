@@ -208,6 +208,84 @@ def test_the_python_example_runs_as_written(cluster, monkeypatch, capsys):
     assert "law coupled · lossless · identical-tokens" in capsys.readouterr().out
 
 
+def test_the_tools_example_runs_as_written(cluster, monkeypatch, capsys):
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://{cluster.running.http_address}/v1")
+    monkeypatch.setitem(os.environ, "OPENAI_API_KEY", "none")
+    runpy.run_path(str(EXAMPLES / "openai_tools.py"))
+    said = capsys.readouterr().out
+    assert "tool_calls: weather of ['city', 'unit']" in said
+    assert "law coupled, claim identical-tokens" in said
+
+
+def test_the_async_example_runs_as_written(cluster, monkeypatch, capsys):
+    monkeypatch.setenv("TRUEDRAFT_ENDPOINT", cluster.running.grpc_address)
+    runpy.run_path(str(EXAMPLES / "python_async_client.py"))
+    assert capsys.readouterr().out.count("law coupled, claim identical-tokens") == 2
+
+
+WEATHER = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "maxLength": 12}, "unit": {"enum": ["C", "F"]}},
+    "required": ["city", "unit"],
+    "additionalProperties": False,
+}
+
+
+def test_the_openai_client_streams_a_call(cluster, client):
+    asked = {
+        "model": "tiny",
+        "messages": [{"role": "user", "content": "<<function= <tool_call> <<function="}],
+        "tools": [
+            {"type": "function", "function": {"name": "weather", "strict": True, "parameters": WEATHER}}
+        ],
+        "tool_choice": "required",
+        "parallel_tool_calls": False,
+        "max_tokens": 150,
+        "temperature": 1.0,
+        "seed": 4,
+    }
+    with client.chat.completions.stream(**asked) as stream:
+        streamed = stream.get_final_completion()
+    plain = client.chat.completions.create(**asked, extra_body={"truedraft": {"law": "none"}})
+    for answer in (streamed, plain):
+        assert answer.choices[0].finish_reason == "tool_calls"
+        [call] = answer.choices[0].message.tool_calls
+        assert set(json.loads(call.function.arguments)) == {"city", "unit"}
+    arguments = [each.choices[0].message.tool_calls[0].function.arguments for each in (streamed, plain)]
+    assert arguments[0] == arguments[1]
+    # And the same over gRPC.
+    request = pb.GenerateRequest(
+        messages=[pb.ChatMessage(role="user", content=asked["messages"][0]["content"])],
+        tools=[pb.Tool(name="weather", parameters=json.dumps(WEATHER))],
+        tool_choice=pb.ToolChoice(required=True),
+        parallel_tool_calls=False,
+        max_tokens=150,
+        sampling=pb.Sampling(temperature=1.0),
+        seed=4,
+    )
+    whole = cluster.stub.Complete(request)
+    assert whole.answer.finish_reason == pb.FINISH_REASON_TOOL_CALLS
+    assert [(call.name, call.arguments) for call in whole.tool_calls] == [("weather", arguments[0])]
+
+
+def test_law_and_domain_ride_in_metadata_and_headers(cluster, client):
+    asked = pb.GenerateRequest(prompt=PROMPT, max_tokens=3)
+    metadata = [("truedraft-law", "none"), ("truedraft-domain", "example")]
+    whole, call = cluster.stub.Complete.with_call(asked, metadata=metadata)
+    assert whole.answer.provenance.effective_law == "none"
+    trailer = json.loads(dict(call.trailing_metadata())["truedraft-provenance"])
+    assert trailer["effective_law"] == "none"
+    told = client.completions.create(
+        model="tiny", prompt=PROMPT, max_tokens=3, extra_headers={"truedraft-law": "none"}
+    )
+    assert told.truedraft["effective_law"] == "none"
+    asked.law = "coupled"
+    with pytest.raises(grpc.RpcError) as caught:
+        cluster.stub.Complete(asked, metadata=metadata)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert dict(caught.value.trailing_metadata())["truedraft-field"] == "law"
+
+
 def test_an_answer_in_a_json_schema(client):
     schema = {
         "type": "object",

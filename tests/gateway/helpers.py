@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from cluster.gateway.prompting import ConversationError
 from cluster.gateway.spec import GatewaySpec
+from cluster.gateway.tools.conversation import Turn
+from cluster.gateway.tools.offer import Function
 from cluster.speculation.law import COUPLED, Claim
 from cluster.speculation.provenance import Numerics, Provenance
 from cluster.speculation.request import Finished, FinishReason
@@ -39,10 +41,11 @@ class Characters:
     def token_bytes(self, token: int) -> bytes:
         return bytes([token])
 
-    def encode_chat(self, messages: Sequence[tuple[str, str]]) -> list[int]:
-        if messages[0][0] == "assistant":
+    def encode_chat(self, turns: Sequence[Turn], functions: Sequence[Function] = ()) -> list[int]:
+        if turns[0].role == "assistant":
             raise ConversationError("the first turn is the user's")
-        return [token for role, content in messages for token in self.encode(f"<{role}>{content}")]
+        told = "".join(f"<{function.name}>" for function in functions)
+        return self.encode(told + "".join(f"<{turn.role}>{turn.content}" for turn in turns))
 
 
 FINISHED = Finished(

@@ -10,13 +10,18 @@ import yaml
 from opentelemetry.trace import NoOpTracer
 
 from cluster.gateway import tenants
+from cluster.gateway.console.routes import console_router
 from cluster.gateway.errors import Reason, RequestError
 from cluster.gateway.http.app import create_app
+from cluster.gateway.http.guard import operators_only
+from cluster.gateway.http.metrics import metrics_router
 from cluster.gateway.service import GatewayService
 from cluster.gateway.status import StatusProbe
 from cluster.gateway.tenants import Doors, KeysError, Tenant, limited
+from cluster.gateway.validation import Identity, validate
 from cluster.speculation.request import Committed
 from tests.gateway.helpers import FINISHED, SPEC, Characters, FakeEvents
+from truedraft.v1 import inference_pb2 as pb
 
 
 def digest(key):
@@ -101,6 +106,9 @@ def test_a_changed_file_is_read_without_a_restart_and_a_broken_one_is_not(keys, 
         ("tenants: [{name: a, keys: [secret-key]}]", "tenants.0.keys.0"),
         ("tenants: [{name: a}, {name: a}]", "a tenant is there twice"),
         ("tenants: [{name: a, colour: red}]", "tenants.0.colour"),
+        ("tenants: [{name: a, laws: [rumour]}]", "'rumour' is no law"),
+        ("tenants: [{name: a, default_law: 'truncation:min_p'}]", "must be a strict law"),
+        ("tenants: [{name: a, laws: [none], default_law: coupled}]", "must be among laws"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_named_and_no_key_of_it(tmp_path, content, words):
@@ -150,13 +158,39 @@ def test_a_tenants_ceilings_only_lower_the_deployments():
     assert (loose.max_distortion, loose.max_overshoot) == (0.1, 2)
 
 
-ROUTES = [
-    ("POST", "/v1/completions"),
-    ("POST", "/v1/chat/completions"),
-    ("GET", "/v1/models"),
-    ("GET", "/v1/models/toy"),
-    ("GET", "/openapi.json"),
-]
+def test_a_tenants_default_law():
+    assert limited(SPEC, Tenant(name="b", default_law="none")).default_law == "none"
+    # A lossy law is asked for or not had: no tenant has it by default.
+    only = limited(SPEC, Tenant(name="b", laws=("truncation:min_p",)))
+    assert only.laws == ("truncation:min_p",)
+    with pytest.raises(RequestError, match="'coupled' is not served here"):
+        validate(pb.GenerateRequest(prompt="x"), only, Characters(), Identity("id"))
+
+
+# What probes ask, who have no key, and the console's page, which has no numbers in it.
+OPEN = {"/healthz", "/readyz", "/console", "/console/console.js"}
+BODIES = {
+    "/v1/completions": {"prompt": "hi"},
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "hi"}]},
+}
+
+
+def routes(router):
+    """Method and path of all that an application or a router in it answers."""
+    for route in router.routes:
+        if included := getattr(route, "original_router", None):
+            yield from routes(included)
+            continue
+        for method in sorted(route.methods - {"HEAD"}):
+            yield method, route.path.replace("{model:path}", "toy").replace("{name}", "console.js")
+
+
+async def collect():
+    return b"metrics"
+
+
+async def console():
+    return {}
 
 
 async def test_every_route_asks_for_a_key(keys, caplog):
@@ -168,35 +202,41 @@ async def test_every_route_asks_for_a_key(keys, caplog):
         asked.append(request)
         return FakeEvents(*events)
 
-    service = GatewayService(SPEC, Characters(), verify, NoOpTracer(), Doors(keys))
+    doors = Doors(keys)
+    service = GatewayService(SPEC, Characters(), verify, NoOpTracer(), doors)
 
     async def inspect():
         return [{"drafting": "connected", "active": 0, "queued": 0, "audits": []}]
 
     app = create_app(service, StatusProbe(service.generate, inspect))
+    # As the deployment puts it together.
+    app.include_router(metrics_router(collect, operators_only(doors)))
+    app.include_router(console_router(console, operators_only(doors)))
+    found = list(routes(app))
+    assert len(found) > 8
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://gateway") as client:
-        for method, path in ROUTES:
-            body = (
-                {
-                    "json": {"prompt": "hi"}
-                    if path.endswith("/completions") and "chat" not in path
-                    else {"messages": [{"role": "user", "content": "hi"}]}
-                }
-                if method == "POST"
-                else {}
-            )
-            for headers in ({}, {"authorization": "Bearer gamma"}):
+        for method, path in found:
+            body = {"json": BODIES[path]} if path in BODIES else {}
+            for headers in ({}, {"authorization": "Bearer gamma"}, {"authorization": "Basic YTpi"}):
                 answer = await client.request(method, path, headers=headers, **body)
+                if method == "POST":
+                    # What a body should be is told to nobody else.
+                    for wrong in ({"json": {}}, {"content": b"{"}, {"json": {"prompt": 1}}):
+                        refused = await client.request(method, path, headers=headers, **wrong)
+                        assert refused.status_code == 401, path
+                if path in OPEN:
+                    assert answer.status_code == 200
+                    continue
                 assert answer.status_code == 401, path
                 assert answer.json()["error"]["code"] == "unauthenticated"
             headers = {"authorization": "Bearer beta"}
             answer = await client.request(method, path, headers=headers, **body)
-            assert answer.status_code == 200, answer.text
+            of_all = path in ("/metrics", "/console/data")
+            assert answer.status_code == (403 if of_all else 200), answer.text
         models = (await client.get("/v1/models", headers={"authorization": "Bearer alpha"})).json()
         assert models["data"][0]["truedraft"]["laws"] == ["none", "coupled", "truncation:min_p"]
-        assert (await client.get("/healthz")).status_code == 200
     # With whom it shares cached prefixes.
-    assert {request.tenant for request in asked} == {"b"}
+    assert {each.tenant for each in asked if not each.request_id.startswith("probe-")} == {"b"}
     said = "".join(record.getMessage() for record in caplog.records)
     assert '"tenant":"b"' in said
     assert not any(key in said for key in ("alpha", "beta", "gamma", digest("beta")))

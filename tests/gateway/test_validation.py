@@ -298,3 +298,13 @@ def test_a_field_that_is_not_known_is_refused_and_not_dropped():
     nested = pb.GenerateRequest(prompt="x", sampling=pb.Sampling.FromString(b"\xf8\x7f\x01"))
     with pytest.raises(InvalidRequestError, match="Field 2047 of sampling"):
         check(nested)
+    unknown = b"\xf8\x7f\x01"
+    turn = pb.ChatMessage(tool_calls=[pb.ToolCall.FromString(unknown)])
+    for fields, name in (
+        ({"messages": [pb.ChatMessage.FromString(unknown)]}, "messages"),
+        ({"messages": [turn]}, "messages"),
+        ({"tools": [pb.Tool.FromString(unknown)]}, "tools"),
+        ({"tool_choice": pb.ToolChoice.FromString(unknown)}, "tool_choice"),
+    ):
+        with pytest.raises(InvalidRequestError, match=f"Field 2047 of {name}"):
+            check(pb.GenerateRequest(prompt="x", **fields))

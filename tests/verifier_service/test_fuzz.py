@@ -12,9 +12,11 @@ from cluster.drafting import NgramDrafter
 from cluster.gateway.invalid import InvalidRequestError
 from cluster.gateway.prompting import TokenizerPrompting
 from cluster.gateway.validation import Identity, validate
+from cluster.speculation.request import Finished, Unfollowable
 from tests.gateway.helpers import SPEC
-from tests.verifier_service.helpers import accounted, alone
+from tests.verifier_service.helpers import accounted
 from truedraft.v1 import inference_pb2 as pb
+from verifier_service.batch import Answer
 from verifier_service.drafting.local import LocalDrafting
 
 SETTINGS = settings(
@@ -55,15 +57,32 @@ formats = st.one_of(
     ),
     st.builds(pb.ResponseFormat, regex=texts | st.sampled_from(["(a|b){2}", "(", "a{99999}", "(a*)*b"])),
 )
-messages = st.fixed_dictionaries(
+names = st.sampled_from(["f", "g", "a b", ""])
+schemas = st.sampled_from(
+    ["", "{}", '{"properties": {"a": {"enum": [1, 2]}}}', '{"type": "string"}', "[", '{"type": "objec"}']
+)
+choices = st.one_of(
+    st.builds(pb.ToolChoice, auto=st.just(True)),
+    st.builds(pb.ToolChoice, none=st.just(True)),
+    st.builds(pb.ToolChoice, required=st.just(True)),
+    st.builds(pb.ToolChoice, function=names),
+)
+calls = st.builds(
+    pb.ToolCall, id=texts, name=names, arguments=texts | st.sampled_from(["{}", '{"a": 1}', "[" * 9000])
+)
+turns = st.builds(
+    pb.ChatMessage,
+    role=st.sampled_from(["user", "system", "assistant", "tool", "x"]),
+    content=texts,
+    tool_calls=st.lists(calls, max_size=1),
+    tool_call_id=texts,
+) | st.builds(pb.ChatMessage, role=st.just("user"), content=texts)
+fields = st.fixed_dictionaries(
     {"prompt": texts},
     optional={
         "model": st.sampled_from(["", "toy", "other"]),
         "prompt_ids": st.lists(ids, max_size=3),
-        "messages": st.lists(
-            st.builds(pb.ChatMessage, role=st.sampled_from(["user", "system", "x"]), content=texts),
-            max_size=3,
-        ),
+        "messages": st.lists(turns, max_size=3),
         "sampling": samplings,
         "max_tokens": int32,
         "stop": st.lists(texts, max_size=3),
@@ -80,7 +99,20 @@ messages = st.fixed_dictionaries(
         "resumed_output_ids": st.lists(ids, max_size=3),
         "response_format": formats,
     },
-).map(lambda fields: pb.GenerateRequest(**fields))
+)
+offers = st.fixed_dictionaries(
+    {
+        "tools": st.lists(st.builds(pb.Tool, name=names, description=texts, parameters=schemas), max_size=2),
+        "messages": st.lists(turns, min_size=1, max_size=2),
+    },
+    optional={
+        "tool_choice": choices,
+        "parallel_tool_calls": st.booleans(),
+        "max_tokens": st.integers(1, 40),
+        "law": st.sampled_from(["", *SERVED.laws]),
+    },
+)
+messages = (fields | offers).map(lambda given: pb.GenerateRequest(**given))
 
 
 @pytest.fixture(scope="module")
@@ -102,10 +134,19 @@ def answered_or_refused(message, prompting, engine):
     short = replace(request, max_tokens=min(request.max_tokens, least + 4))
     if short.max_tokens > 40:
         return
-    if request.grammar and request.resumed_ids:
-        # What it resumes need not be in its language.
-        return
-    accounted(alone(engine, short))
+    answer, last = Answer(), []
+
+    def sink(event):
+        answer.take(event)
+        last[:] = [event]
+
+    engine.submit(short, sink)
+    while engine.load().active or engine.load().queued:
+        engine.step()
+    [ending] = last
+    if not isinstance(ending, Unfollowable):
+        assert isinstance(ending, Finished)
+        accounted(answer)
 
 
 @SETTINGS

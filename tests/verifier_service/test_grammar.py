@@ -12,7 +12,7 @@ from cluster.checkpoints import load_model, resolve
 from cluster.checkpoints.tiny import CONTEXT_LENGTH
 from cluster.drafting import NgramDrafter
 from cluster.speculation.law import BLOCK, COUPLED, NONE, REJECTION
-from cluster.speculation.request import Failed, FinishReason
+from cluster.speculation.request import FinishReason, Unfollowable
 from drafter_service.drafters.causal_lm import CausalLmDrafter
 from tests.verifier_service.helpers import Scripted, accounted, alone, oracle
 from verifier_service.batch import answer_all
@@ -102,8 +102,8 @@ def test_resumed_tokens_outside_the_grammar_fail_their_request_alone(engine_with
     engine, events = engine_with(), []
     engine.submit(request_for(grammar=JSON, resumed_ids=(5,)), events.append)
     [event] = events
-    assert isinstance(event, Failed)
-    assert "grammar" in event.detail
+    assert isinstance(event, Unfollowable)
+    assert (event.field, "grammar" in event.detail) == ("resumed_output_ids", True)
     assert alone(engine, request_for(max_tokens=3)).finished is not None
 
 

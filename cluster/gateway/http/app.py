@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
 from typing import Any
 
@@ -19,7 +19,8 @@ from cluster.gateway import wire
 from cluster.gateway.errors import CAUSES, RequestError
 from cluster.gateway.http import problems
 from cluster.gateway.http.models import ChatRequest, CompletionRequest, ErrorBody
-from cluster.gateway.http.responses import Chat, Choice, Completions, event, provenance, usage
+from cluster.gateway.http.responses import Chat, Choice, Completions, event, provenance
+from cluster.gateway.merging import merged
 from cluster.gateway.service import GatewayService
 from cluster.gateway.status import StatusProbe
 from truedraft.v1 import inference_pb2 as pb
@@ -31,6 +32,7 @@ _REFUSED: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for st
 _SSE: dict[int | str, dict[str, Any]] = {200: {"content": {"application/json": {}, "text/event-stream": {}}}}
 
 _Messages = AsyncGenerator[pb.Delta | pb.Answer, None]
+_Explain = Callable[[Request, Exception], Coroutine[Any, Any, JSONResponse]]
 
 
 def create_app(service: GatewayService, probe: StatusProbe) -> FastAPI:
@@ -38,18 +40,18 @@ def create_app(service: GatewayService, probe: StatusProbe) -> FastAPI:
     app = FastAPI(title="truedraft", openapi_url=None, redirect_slashes=False)
     app.add_middleware(problems.PayloadLimit)
     app.add_exception_handler(RequestError, problems.on_request_error)
-    app.add_exception_handler(RequestValidationError, problems.on_invalid_body)
-    app.add_exception_handler(HTTPException, problems.on_http_error)
+    app.add_exception_handler(RequestValidationError, _to_the_known(service, problems.on_invalid_body))
+    app.add_exception_handler(HTTPException, _to_the_known(service, problems.on_http_error))
     app.add_exception_handler(Exception, problems.on_fault)
     started = int(time.time())
 
     @app.post("/v1/completions", responses={**_SSE, **_ERRORS})
     async def completions(body: CompletionRequest, request: Request) -> Response:
-        return await _answer(service, body, Completions(service.model), request)
+        return await _answer(service, body, Completions(service.model, body.n or 1), request)
 
     @app.post("/v1/chat/completions", responses={**_SSE, **_ERRORS})
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
-        return await _answer(service, body, Chat(service.model), request)
+        return await _answer(service, body, Chat(service.model, body.n or 1), request)
 
     @app.get("/v1/models", responses=_REFUSED)
     async def models(request: Request) -> dict[str, Any]:
@@ -82,6 +84,19 @@ def create_app(service: GatewayService, probe: StatusProbe) -> FastAPI:
     return app
 
 
+def _to_the_known(service: GatewayService, explain: _Explain) -> _Explain:
+    """What is wrong with a request is told to those who may ask at all."""
+
+    async def handle(request: Request, error: Exception) -> JSONResponse:
+        try:
+            service.let_in(request.headers.items())
+        except RequestError as refused:
+            return problems.response(refused)
+        return await explain(request, error)
+
+    return handle
+
+
 def _model(service: GatewayService, request: Request, started: int) -> dict[str, Any]:
     model = service.described(request.headers.items())
     described = MessageToDict(model, preserving_proto_field_name=True)
@@ -94,7 +109,12 @@ async def _answer(
     service: GatewayService, body: CompletionRequest | ChatRequest, shape: Completions, request: Request
 ) -> Response:
     with_usage = body.wants_usage
-    messages = service.answer(body.to_proto(), request.headers.items())
+    asked, headers = body.to_protos(), request.headers.items()
+    each = [service.answer(one, headers) for one in asked]
+    messages = each[0]
+    if len(each) > 1:
+        # Choices are numbered through.
+        messages = merged([_numbered(answers, at * shape.n) for at, answers in enumerate(each)])
     if body.stream:
         # The first message is waited for: until then a fault still has a status.
         first = await anext(messages)
@@ -106,9 +126,17 @@ async def _answer(
             choices[message.index].take(message)
     provenance_of_first = choices[0].answer.provenance
     trailer = wire.to_trailer(provenance_of_first)
-    headers = {LAW_HEADER: provenance_of_first.effective_law, wire.PROVENANCE_KEY: trailer}
+    told = {LAW_HEADER: provenance_of_first.effective_law, wire.PROVENANCE_KEY: trailer}
     whole = shape.whole([choices[index] for index in sorted(choices)])
-    return JSONResponse(whole, headers=headers)
+    return JSONResponse(whole, headers=told)
+
+
+async def _numbered(messages: _Messages, first: int) -> _Messages:
+    """With the numbers of answers counted from `first`."""
+    async with aclosing(messages):
+        async for message in messages:
+            message.index += first
+            yield message
 
 
 class _Stream(StreamingResponse):
@@ -150,7 +178,7 @@ async def _events(
                     end = shape.end(message)
                     yield event(shape.chunk(first.id, [end], truedraft=provenance(message)))
             if with_usage:
-                yield event(shape.chunk(first.id, [], usage=usage(list(answers.values()))))
+                yield event(shape.chunk(first.id, [], usage=shape.usage(list(answers.values()))))
         except RequestError as error:
             yield event(problems.body(error))
             return

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from cluster.gateway.errors import Reason
+from cluster.gateway.http.conversation import Body, Message, Tool, ToolChoice, to_choice
 from cluster.gateway.invalid import InvalidRequestError, short
 from cluster.gateway.parameters import MAX_TOP_LOGPROBS
 from truedraft.v1 import inference_pb2 as pb
@@ -20,6 +21,8 @@ _Int32 = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 _Token = Annotated[int, Field(ge=0, lt=2**32)]
 
 _ID_DIGITS = 10
+# Answers to one request, over all of its prompts.
+_MAX_ANSWERS = 64
 
 # What the fields of inference.proto are called here, where they are called differently.
 _NAMES = {
@@ -36,11 +39,7 @@ def parameter_name(field: str) -> str:
     return _NAMES.get(field, field.removeprefix("sampling."))
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class JsonSchema(_Body):
+class JsonSchema(Body):
     """strict is how every schema is served."""
 
     name: str
@@ -48,7 +47,7 @@ class JsonSchema(_Body):
     strict: bool | None = None
 
 
-class ResponseFormat(_Body):
+class ResponseFormat(Body):
     """OpenAI's three, and a regular expression."""
 
     type: Literal["text", "json_object", "json_schema", "regex"]
@@ -69,11 +68,11 @@ class ResponseFormat(_Body):
         return pb.ResponseFormat(json_object=True) if self.type == "json_object" else pb.ResponseFormat()
 
 
-class StreamOptions(_Body):
+class StreamOptions(Body):
     include_usage: bool = False
 
 
-class TruedraftFields(_Body):
+class TruedraftFields(Body):
     """max_distortion: short for the law's parameter of this name."""
 
     law: str | None = None
@@ -95,7 +94,7 @@ class TruedraftFields(_Body):
             request.law_params["max_distortion"] = self.max_distortion
 
 
-class _Generation(_Body):
+class _Generation(Body):
     model: str | None = None
     temperature: float | None = None
     top_k: _Int32 | None = None
@@ -142,8 +141,8 @@ class _Generation(_Body):
         return biases
 
     def _to_proto(self, limit: int | None, alternatives: int | None, **prompt: Any) -> pb.GenerateRequest:
-        """limit: max_tokens; alternatives: top_logprobs; prompt: one of prompt, prompt_ids and messages.
-        Raises InvalidRequestError."""
+        """limit: max_tokens; alternatives: top_logprobs; prompt: one of prompt, prompt_ids and messages, and
+        what goes with it. Raises InvalidRequestError."""
         stop = [self.stop] if isinstance(self.stop, str) else self.stop
         try:
             request = pb.GenerateRequest(
@@ -184,54 +183,50 @@ class _Generation(_Body):
 class CompletionRequest(_Generation):
     """POST /v1/completions."""
 
-    prompt: str | list[_Token] | list[str]
+    prompt: str | list[_Token] | list[str] | list[list[_Token]]
     logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     best_of: _Int32 | None = None
     echo: Literal[False] | None = None
     suffix: None = None
 
-    def to_proto(self) -> pb.GenerateRequest:
-        """Raises InvalidRequestError."""
+    def to_protos(self) -> list[pb.GenerateRequest]:
+        """One for each prompt. Raises InvalidRequestError."""
         if self.best_of not in (None, self.n or 1):
             sentence = "best_of is not served here; it may only be n or left out"
             raise InvalidRequestError("best_of", sentence, Reason.UNKNOWN_PARAMETER)
+        prompts = self._prompts()
+        answers = len(prompts) * (self.n or 1)
+        if len(prompts) > 1 and answers > _MAX_ANSWERS:
+            sentence = f"prompts and n give {answers} answers, at most {_MAX_ANSWERS} are taken"
+            raise InvalidRequestError("prompt", sentence)
+        if len(prompts) > 1 and self.truedraft is not None and self.truedraft.resumed_output_ids:
+            sentence = "one answer is resumed at a time: send one prompt"
+            raise InvalidRequestError("resumed_output_ids", sentence)
+        return [self._to_proto(self.max_tokens, self.logprobs, **prompt) for prompt in prompts]
+
+    def _prompts(self) -> list[dict[str, Any]]:
+        """Each under the name of its field."""
         if isinstance(self.prompt, str):
-            return self._to_proto(self.max_tokens, self.logprobs, prompt=self.prompt)
-        texts = [each for each in self.prompt if isinstance(each, str)]
-        if len(texts) > 1:
-            raise InvalidRequestError("prompt", "one prompt is taken a request")
-        if texts:
-            return self._to_proto(self.max_tokens, self.logprobs, prompt=texts[0])
-        return self._to_proto(self.max_tokens, self.logprobs, prompt_ids=self.prompt)
-
-
-class TextPart(_Body):
-    type: Literal["text"]
-    text: str
-
-
-class Message(_Body):
-    role: str
-    content: str | list[TextPart]
-
-    def to_proto(self) -> pb.ChatMessage:
-        """developer is what OpenAI calls system by now."""
-        parts = [self.content] if isinstance(self.content, str) else [part.text for part in self.content]
-        role = "system" if self.role == "developer" else self.role
-        return pb.ChatMessage(role=role, content="".join(parts))
+            return [{"prompt": self.prompt}]
+        if not self.prompt or isinstance(self.prompt[0], int):
+            return [{"prompt_ids": self.prompt}]
+        return [{"prompt" if isinstance(each, str) else "prompt_ids": each} for each in self.prompt]
 
 
 class ChatRequest(_Generation):
     """POST /v1/chat/completions."""
 
     messages: list[Message]
+    tools: list[Tool] | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
     max_completion_tokens: _Int32 | None = None
     logprobs: bool | None = None
     top_logprobs: _Int32 | None = None
     store: Literal[False] | None = None
 
-    def to_proto(self) -> pb.GenerateRequest:
-        """Raises InvalidRequestError."""
+    def to_protos(self) -> list[pb.GenerateRequest]:
+        """The one. Raises InvalidRequestError."""
         limit = self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
         if self.max_tokens not in (None, limit):
             raise InvalidRequestError(
@@ -239,13 +234,23 @@ class ChatRequest(_Generation):
             )
         try:
             messages = [message.to_proto() for message in self.messages]
+            tools = [tool.to_proto() for tool in self.tools or ()]
+            choice = to_choice(self.tool_choice)
         except UnicodeEncodeError:
             sentence = "a message holds text that is no Unicode: a surrogate without its other half"
             raise InvalidRequestError("messages", sentence, Reason.MALFORMED_REQUEST) from None
         if self.top_logprobs is not None and not self.logprobs:
             raise InvalidRequestError("top_logprobs", "top_logprobs needs logprobs to be true")
         alternatives = (self.top_logprobs or 0) if self.logprobs else None
-        return self._to_proto(limit, alternatives, messages=messages)
+        request = self._to_proto(
+            limit,
+            alternatives,
+            messages=messages,
+            tools=tools,
+            tool_choice=choice,
+            parallel_tool_calls=self.parallel_tool_calls,
+        )
+        return [request]
 
 
 class ErrorContent(BaseModel):

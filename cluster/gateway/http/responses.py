@@ -9,13 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from cluster.calls import add_pieces
 from cluster.gateway import wire
 from cluster.gateway.http import logprobs
 from truedraft.v1 import inference_pb2 as pb
 
 Json = dict[str, Any]
 
-_FINISH = {pb.FINISH_REASON_STOP: "stop", pb.FINISH_REASON_LENGTH: "length"}
+_FINISH = {
+    pb.FINISH_REASON_STOP: "stop",
+    pb.FINISH_REASON_LENGTH: "length",
+    pb.FINISH_REASON_TOOL_CALLS: "tool_calls",
+}
 
 
 @dataclass(slots=True)
@@ -25,6 +30,7 @@ class Choice:
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[pb.TokenLogprob] = field(default_factory=list)
+    calls: list[pb.ToolCall] = field(default_factory=list)
     answer: pb.Answer = field(default_factory=pb.Answer)
 
     def take(self, message: pb.Delta | pb.Answer) -> None:
@@ -35,15 +41,18 @@ class Choice:
             self.text += message.text
             self.token_ids.extend(message.token_ids)
             self.logprobs.extend(message.logprobs)
+            add_pieces(self.calls, message.tool_calls)
 
 
 class Completions:
-    """The objects of /v1/completions; one instance a request. model: what clients call it."""
+    """The objects of /v1/completions; one instance a request. model: what clients call it; n: answers to each
+    prompt."""
 
     prefix = "cmpl-"
     whole_object = chunk_object = "text_completion"
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, n: int = 1) -> None:
+        self.n = n
         self._created = int(time.time())
         self._model = model
         self._logprobs: defaultdict[int, logprobs.Completion] = defaultdict(logprobs.Completion)
@@ -82,8 +91,20 @@ class Completions:
             for choice in choices
         ]
         return self._object(self.whole_object, choices[0].answer.id, described) | {
-            "usage": usage([choice.answer for choice in choices]),
+            "usage": self.usage([choice.answer for choice in choices]),
             "truedraft": described[0]["truedraft"],
+        }
+
+    def usage(self, answers: Sequence[pb.Answer]) -> Json:
+        """OpenAI's names for it; a prompt with several answers is counted once."""
+        prompts = [answer.usage for answer in answers if answer.index % self.n == 0]
+        prompt = sum(each.input_tokens for each in prompts)
+        completion = sum(answer.usage.output_tokens for answer in answers)
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+            "prompt_tokens_details": {"cached_tokens": sum(each.cached_input_tokens for each in prompts)},
         }
 
     def _object(self, name: str, request_id: str, choices: list[Json]) -> Json:
@@ -108,15 +129,21 @@ class Chat(Completions):
 
     def delta(self, message: pb.Delta) -> Json:
         told = logprobs.chat(message.logprobs)
-        return self._choice(message.index, {"content": message.text}) | {"logprobs": told}
+        content: Json = {"content": message.text} if message.text else {}
+        if message.tool_calls:
+            content["tool_calls"] = [_piece(call) for call in message.tool_calls]
+        return self._choice(message.index, content) | {"logprobs": told}
 
     def end(self, answer: pb.Answer) -> Json:
         return self._choice(answer.index, {}) | {"finish_reason": _FINISH[answer.finish_reason]}
 
     def choice(self, choice: Choice) -> Json:
+        message: Json = {"role": "assistant", "content": choice.text, "refusal": None}
+        if choice.calls:
+            message |= {"content": choice.text or None, "tool_calls": list(map(_whole, choice.calls))}
         return {
             "index": choice.answer.index,
-            "message": {"role": "assistant", "content": choice.text, "refusal": None},
+            "message": message,
             "logprobs": logprobs.chat(choice.logprobs),
             "finish_reason": _FINISH[choice.answer.finish_reason],
         }
@@ -125,16 +152,16 @@ class Chat(Completions):
         return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
 
 
-def usage(answers: Sequence[pb.Answer]) -> Json:
-    """OpenAI's names for it; the prompt of several answers is counted once."""
-    prompt = answers[0].usage.input_tokens
-    completion = sum(answer.usage.output_tokens for answer in answers)
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": answers[0].usage.cached_input_tokens},
-    }
+def _whole(call: pb.ToolCall) -> Json:
+    own = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": own}
+
+
+def _piece(call: pb.ToolCall) -> Json:
+    """The first of a call names it, the others have no more than arguments."""
+    if not call.name:
+        return {"index": call.index, "function": {"arguments": call.arguments}}
+    return {"index": call.index} | _whole(call)
 
 
 def provenance(answer: pb.Answer) -> Json:

@@ -220,6 +220,130 @@ async def test_a_response_format_must_be_whole(front):
         assert answer.json()["error"]["param"] == "response_format"
 
 
+@pytest.mark.parametrize("prompts", [["a", "bc"], [[97], [98, 99]]])
+async def test_each_of_several_prompts_has_its_choices(front, prompts):
+    run = front()
+    content = (await run.post("completions", {"prompt": prompts, "n": 2, "seed": 7})).json()
+    assert [choice["index"] for choice in content["choices"]] == [0, 1, 2, 3]
+    assert [choice["text"] for choice in content["choices"]] == ["hello"] * 4
+    asked = sorted((bytes(request.prompt_ids), request.seed) for request in run.sent)
+    # Each prompt's answers are those that it has alone.
+    assert [prompt for prompt, _ in asked] == [b"a", b"a", b"bc", b"bc"]
+    assert {seed for prompt, seed in asked if prompt == b"a"} == {
+        seed for prompt, seed in asked if prompt == b"bc"
+    }
+    # Two prompts of two tokens each, as the verifier counts them, and four answers.
+    counts = {"prompt_tokens": 4, "completion_tokens": 8, "total_tokens": 12}
+    assert content["usage"] == counts | {"prompt_tokens_details": {"cached_tokens": 2}}
+
+
+async def test_several_prompts_in_one_stream(front):
+    body = {"prompt": ["a", "bc"], "stream_options": {"include_usage": True}}
+    _, chunks = await front().chunks("completions", body)
+    texts = {0: "", 1: ""}
+    for chunk in chunks[:-1]:
+        [choice] = chunk["choices"]
+        texts[choice["index"]] += choice["text"]
+    assert texts == {0: "hello", 1: "hello"}
+    assert chunks[-1]["usage"]["total_tokens"] == 8
+
+
+@pytest.mark.parametrize(
+    ("prompts", "code"),
+    [
+        (["a", "x" * 101], "context_length_exceeded"),
+        (["a", ""], "invalid_argument"),
+        ([[1], []], "invalid_argument"),
+    ],
+)
+async def test_one_bad_prompt_refuses_all_of_them(front, prompts, code):
+    answer = await front().post("completions", {"prompt": prompts})
+    assert (answer.json()["error"]["code"], answer.json()["error"]["param"]) == (code, "prompt")
+
+
+CALLED = (
+    Committed('Yes.\n<tool_call>\n{"name": "f", "argu', (1,)),
+    Committed('ments": {"a": [', (2,)),
+    Committed("1]}}\n</tool_call>", (3,)),
+    FINISHED,
+)
+PIECES = [
+    {
+        "index": 0,
+        "id": "call_ID_0",
+        "type": "function",
+        "function": {"name": "f", "arguments": ""},
+    },
+    {"index": 0, "function": {"arguments": '{"a": ['}},
+    {"index": 0, "function": {"arguments": "1]}"}},
+]
+
+
+async def test_calls_are_apart_from_text(front):
+    run = front(*CALLED)
+    content = (await run.post("chat/completions", CHAT | {"tools": [TOOL]})).json()
+    [choice] = content["choices"]
+    call = {"type": "function", "function": {"name": "f", "arguments": '{"a": [1]}'}}
+    assert choice["message"] == {
+        "role": "assistant",
+        "content": "Yes.\n",
+        "refusal": None,
+        "tool_calls": [{"id": f"call_{run.sent[0].request_id}_0"} | call],
+    }
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["truedraft"]["token_ids"] == [1, 2, 3]
+    assert bytes(run.sent[0].prompt_ids).startswith(b"<f><user>")
+
+
+async def test_calls_are_streamed_in_pieces(front):
+    run = front(*CALLED)
+    _, chunks = await run.chunks("chat/completions", CHAT | {"tools": [TOOL]})
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+    assert deltas[0] == {"role": "assistant", "content": ""}
+    assert deltas[1] == {"content": "Yes.\n"}
+    pieces = [piece for delta in deltas for piece in delta.get("tool_calls", [])]
+    pieces[0]["id"] = pieces[0]["id"].replace(run.sent[0].request_id, "ID")
+    assert pieces == PIECES
+    assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
+    tokens = [token for chunk in chunks[1:-1] for token in chunk["truedraft"]["token_ids"]]
+    assert tokens == [1, 2, 3]
+
+
+async def test_the_same_text_without_tools_is_text(front):
+    run = front(*CALLED)
+    content = (await run.post("chat/completions", CHAT | {"tools": [TOOL], "tool_choice": "none"})).json()
+    message = content["choices"][0]["message"]
+    assert "tool_calls" not in message
+    assert message["content"].endswith("</tool_call>")
+    assert bytes(run.sent[0].prompt_ids).startswith(b"<user>")
+    assert run.sent[0].grammar == ""
+
+
+async def test_an_answer_with_calls_may_be_sent_back(front):
+    run = front(*CALLED)
+    message = (await run.post("chat/completions", CHAT | {"tools": [TOOL]})).json()["choices"][0]["message"]
+    gave = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "5"}
+    body = {"messages": [*CHAT["messages"], message, gave], "tools": [TOOL]}
+    assert (await run.post("chat/completions", body)).status_code == 200
+    assert bytes(run.sent[1].prompt_ids).endswith(b"<assistant>Yes.\n<tool>5")
+
+
+async def test_law_and_domain_may_come_in_headers(front):
+    run = front()
+    headers = {"truedraft-law": "none", "truedraft-domain": "d"}
+    assert (await run.post("completions", TEXT, headers=headers)).status_code == 200
+    assert (run.sent[0].law.name, run.sent[0].domain) == ("none", "d")
+    for body, param in (
+        ({"truedraft": {"law": "coupled"}}, "truedraft.law"),
+        ({"truedraft": {"domain": "e"}}, "truedraft.domain"),
+    ):
+        refused = await run.post("completions", TEXT | body, headers=headers)
+        assert refused.status_code == 400
+        assert refused.json()["error"]["param"] == param
+    refused = await run.post("completions", TEXT, headers={"truedraft-lav": "none"})
+    assert refused.json()["error"]["code"] == "unknown_parameter"
+
+
 async def test_max_distortion_is_a_parameter_of_the_law(front):
     run = front()
     fields = {"law": "truncation:min_p", "law_params": {"min_p": 0.2}}
@@ -228,6 +352,8 @@ async def test_max_distortion_is_a_parameter_of_the_law(front):
     refused = await run.post("completions", TEXT | {"truedraft": {"max_distortion": 0.1}})
     assert refused.json()["error"]["param"] == "truedraft.law_params"
 
+
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 
 BAD = [
     ("completions", TEXT | {"logit_bais": {}}, "unknown_parameter", "logit_bais"),
@@ -251,7 +377,44 @@ BAD = [
     ("completions", TEXT | {"model": "gpt"}, "model_not_found", "model"),
     ("completions", TEXT | {"truedraft": {"law": "rumour"}}, "invalid_argument", "truedraft.law"),
     ("completions", TEXT | {"truedraft": {"law": "truncation:typical"}}, "law_not_allowed", "truedraft.law"),
-    ("completions", {"prompt": ["a", "b"]}, "invalid_argument", "prompt"),
+    ("completions", {"prompt": ["a"] * 65}, "invalid_argument", "prompt"),
+    ("completions", {"prompt": ["a"] * 33, "n": 2}, "invalid_argument", "prompt"),
+    ("completions", {"prompt": []}, "invalid_argument", "prompt"),
+    (
+        "completions",
+        {"prompt": ["a", "b"], "truedraft": {"resumed_output_ids": [1]}},
+        "invalid_argument",
+        "truedraft.resumed_output_ids",
+    ),
+    ("completions", TEXT | {"tools": []}, "unknown_parameter", "tools"),
+    ("chat/completions", CHAT | {"tools": [{"type": "function"}]}, "invalid_argument", "tools[0].function"),
+    ("chat/completions", CHAT | {"tools": [TOOL, TOOL]}, "invalid_argument", "tools"),
+    ("chat/completions", CHAT | {"tool_choice": "auto"}, "invalid_argument", "tool_choice"),
+    (
+        "chat/completions",
+        CHAT | {"tools": [TOOL], "tool_choice": "perhaps"},
+        "unknown_parameter",
+        "tool_choice",
+    ),
+    (
+        "chat/completions",
+        CHAT | {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "g"}}},
+        "invalid_argument",
+        "tool_choice",
+    ),
+    (
+        "chat/completions",
+        CHAT | {"tools": [TOOL], "response_format": {"type": "json_object"}},
+        "invalid_argument",
+        "response_format",
+    ),
+    ("chat/completions", {"messages": [{"role": "user"}]}, "invalid_argument", "messages"),
+    (
+        "chat/completions",
+        {"messages": [{"role": "tool", "content": "x", "tool_call_id": "y"}]},
+        "invalid_argument",
+        "messages",
+    ),
     ("completions", {"prompt": [256]}, "invalid_argument", "prompt"),
     ("completions", {"prompt": ""}, "invalid_argument", "prompt"),
     ("completions", {"prompt": "x" * 101}, "context_length_exceeded", "prompt"),
