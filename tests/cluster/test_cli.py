@@ -97,7 +97,7 @@ def test_one_json_object(generate):
     assert result.exit_code == 0
     content = json.loads(result.stdout)
     assert (content["text"], content["token_ids"], content["finish_reason"]) == ("héllo", [1, 2], "length")
-    assert content["usage"] == {"input_tokens": 3, "output_tokens": 2}
+    assert content["usage"] == {"input_tokens": 3, "output_tokens": 2, "cached_input_tokens": 0}
     assert content["provenance"]["seed"] == str(2**64 - 1)
     assert content["provenance"]["correction_tokens"] == 0
 
