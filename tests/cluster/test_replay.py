@@ -42,7 +42,7 @@ def served(tiny):
         request = GenerationRequest("id", ids, sampling, law, law, 2**63 + 5, 24)
         [answer] = answer_all(engine, [request])
         final = wire.to_answer(answer.finished, wire.Labels("id", str(tiny)))
-        whole = Answer(answer.text, answer.token_ids, final)
+        whole = Answer(answer.text, answer.token_ids, final=final)
         return as_dict(whole, Ask(prompt=PROMPT, temperature=temperature, max_tokens=24, law=law.name))
 
     return serve
