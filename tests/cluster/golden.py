@@ -3,6 +3,7 @@ type, which events and which status. GOLDEN=write writes the file anew, to be re
 
 import json
 import os
+import time
 from pathlib import Path
 
 _FILE = Path(__file__).with_name("golden_traces.json")
@@ -42,3 +43,15 @@ def check(name, spans, only_root=False):
     assert (root if only_root else found) == golden[name]
     known = {key for each in golden.values() for key in each}
     assert set(found) <= known
+
+
+def check_soon(name, spans, seconds=20):
+    """As `check` of what `spans()` gives once it is all there: services send their spans when they like."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return check(name, spans())
+        except AssertionError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)

@@ -143,7 +143,7 @@ def test_a_wrong_residual_is_caught(monkeypatch, fault):
 
 def test_a_wrong_acceptance_is_caught(monkeypatch):
     world = constant_world((0.7, 0.2, 0.1), (0.3, 0.4, 0.3))
-    monkeypatch.setattr(block_law, "_acceptance", lambda kept, reach, drafted: reach[kept])
+    monkeypatch.setattr(block_law, "acceptance", lambda kept, reach, drafted: reach[kept])
     assert error(world, BLOCK, 2) > 0.01
 
 
