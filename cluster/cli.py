@@ -14,11 +14,13 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TextIO
+from typing import Annotated, Any, TextIO
 
 import typer
 
+from cluster.bench.cli import bench
 from cluster.client import Answer, Ask, Client, RequestFailedError, as_dict, provenance_block, take
+from cluster.command import Json, fail, failures
 
 app = typer.Typer(
     help="Speculative serving that says what it served.",
@@ -27,11 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-bench = typer.Typer(help="Measure, side by side with what you would use instead.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
-
 
 # A verifier that is lost takes some seconds to be replaced.
 _RETRIES = 5
@@ -109,7 +107,7 @@ def serve(
     try:
         loaded = load_config(config, override or (), flags)
     except ConfigError as error:
-        _fail("INVALID_CONFIG", str(error), as_json, 2)
+        fail("INVALID_CONFIG", str(error), as_json, 2)
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     print("starting; the first start downloads the model", file=sys.stderr, flush=True)
@@ -151,7 +149,7 @@ def serve(
             ready(cluster, out)
             threading.Event().wait()
     except StartError as error:
-        _fail("START_FAILED", str(error), as_json, 1)
+        fail("START_FAILED", str(error), as_json, 1)
     except (KeyboardInterrupt, SystemExit):
         print("stopped", file=sys.stderr)
 
@@ -208,11 +206,11 @@ def generate(
     if prompt is None or prompt == "-":
         prompt = sys.stdin.read()
     if raw and system:
-        _fail("INVALID_ARGUMENT", "--system needs the chat template, which --raw leaves out.", as_json, 2)
+        fail("INVALID_ARGUMENT", "--system needs the chat template, which --raw leaves out.", as_json, 2)
     try:
         law_params = _law_params(law_param or ())
     except ValueError as error:
-        _fail("INVALID_ARGUMENT", str(error), as_json, 2)
+        fail("INVALID_ARGUMENT", str(error), as_json, 2)
     turns = [("system", system)] if system else []
     ask = Ask(
         prompt=prompt if raw else "",
@@ -255,11 +253,11 @@ def generate(
         if answer.text and not as_json:
             print()
         bad = error.code in ("INVALID_ARGUMENT", "PERMISSION_DENIED")
-        _fail(error.code, str(error), as_json, 2 if bad else 1)
+        fail(error.code, str(error), as_json, 2 if bad else 1)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     if answer.final is None:
-        _fail("DATA_LOSS", "The stream ended without an answer.", as_json, 1)
+        fail("DATA_LOSS", "The stream ended without an answer.", as_json, 1)
     if as_json:
         print(json.dumps(as_dict(answer, ask), ensure_ascii=False))
     else:
@@ -274,138 +272,11 @@ def demo(
 ) -> None:
     """Start a cluster on this machine, ask it five things, and show the evidence."""
     print("starting; the first start downloads the model", file=sys.stderr, flush=True)
-    from cluster.app import StartError
-    from cluster.demo import run
+    with failures(as_json):
+        from cluster.demo import run
 
-    try:
         equal = run(tokens, as_json)
-    except StartError as error:
-        _fail("START_FAILED", str(error), as_json, 1)
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        raise typer.Exit(130) from None
     raise typer.Exit(0 if equal else 1)
-
-
-@bench.command()
-def int8(
-    tokens: Annotated[int, typer.Option(min=8, help="The most tokens of each answer.")] = 64,
-    pairs: Annotated[int, typer.Option(min=1, help="Repetitions; fewer than 7 resolve little.")] = 7,
-    model: Annotated[str | None, typer.Option(help="Packaged name, local directory or hub id.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write every measurement to this file, as JSON.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Plain decoding with weights in int8 against the same in float32, one request at a time."""
-    from cluster.bench.run import run_integers
-    from cluster.checkpoints import CheckpointError
-
-    try:
-        run_integers(model, tokens, pairs, out, as_json)
-    except CheckpointError as error:
-        _fail("START_FAILED", str(error), as_json, 1)
-    except ValueError as error:
-        _fail("INVALID_ARGUMENT", str(error), as_json, 2)
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        raise typer.Exit(130) from None
-
-
-@bench.command()
-def speed(
-    tokens: Annotated[int, typer.Option(min=8, help="The most tokens of each answer.")] = 64,
-    pairs: Annotated[int, typer.Option(min=1, help="Repetitions; fewer than 7 resolve little.")] = 7,
-    model: Annotated[str | None, typer.Option(help="Packaged name, local directory or hub id.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write every measurement to this file, as JSON.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Cluster and engine against transformers generate and prompt lookup, one request at a time."""
-    from cluster.app import StartError
-    from cluster.bench.run import run_speed
-
-    try:
-        run_speed(model, tokens, pairs, out, as_json)
-    except StartError as error:
-        _fail("START_FAILED", str(error), as_json, 1)
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        raise typer.Exit(130) from None
-
-
-@bench.command()
-def lossy(
-    positions: Annotated[int, typer.Option(min=10, help="Positions of text, looked at exactly.")] = 300,
-    checked: Annotated[int, typer.Option(min=1, help="Positions that are sampled as well.")] = 6,
-    draws: Annotated[int, typer.Option(min=100, help="Samples at each of them.")] = 1000,
-    rounds: Annotated[int, typer.Option(min=10, help="Rounds of drafting, for acceptance lengths.")] = 150,
-    samples: Annotated[int, typer.Option(min=1, help="Answers to every task under every law.")] = 3,
-    tokens: Annotated[int, typer.Option(min=8, help="The most tokens of each answer.")] = 64,
-    model: Annotated[str | None, typer.Option(help="Packaged name, local directory or hub id.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write every figure to this file, as JSON.")] = None,
-    picture: Annotated[Path | None, typer.Option(help="Draw the curves to this file, .svg or .png.")] = None,
-    as_json: Json = False,
-) -> None:
-    """What lossy laws emit, against the strict way to the same: distances, acceptance, answers."""
-    from cluster.bench.lossy_report import Size
-    from cluster.bench.run_lossy import run_lossy
-    from cluster.checkpoints import CheckpointError
-
-    try:
-        run_lossy(model, Size(positions, checked, draws, rounds, samples, tokens), out, picture, as_json)
-    except CheckpointError as error:
-        _fail("START_FAILED", str(error), as_json, 1)
-    except (OSError, ValueError) as error:
-        _fail("BAD_PICTURE", str(error), as_json, 2)
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        raise typer.Exit(130) from None
-
-
-@bench.command()
-def overhead(
-    tokens: Annotated[int, typer.Option(min=8, help="The most tokens of each answer.")] = 32,
-    pairs: Annotated[int, typer.Option(min=1, help="Repetitions; fewer than 7 resolve little.")] = 15,
-    minutes: Annotated[float, typer.Option(help="Begin no repetition after so long.")] = float("inf"),
-    model: Annotated[str | None, typer.Option(help="Packaged name, local directory or hub id.")] = None,
-    as_json: Json = False,
-) -> None:
-    """What traces, metrics and audits cost of the throughput."""
-    from cluster.bench.run_overhead import run_overhead
-    from cluster.checkpoints import CheckpointError
-
-    try:
-        met = run_overhead(model, tokens, pairs, minutes, as_json)
-    except CheckpointError as error:
-        _fail("START_FAILED", str(error), as_json, 1)
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        raise typer.Exit(130) from None
-    raise typer.Exit(0 if met else 1)
-
-
-@bench.command()
-def audit(
-    honest: Annotated[int, typer.Option(min=1, help="Tokens without a fault, under each law.")] = 100_000,
-    faulty: Annotated[int, typer.Option(min=1, help="Tokens with each planted fault.")] = 20_000,
-    layers: Annotated[int, typer.Option(min=2, help="Of the model that the drafter keeps.")] = 20,
-    minutes: Annotated[float, typer.Option(help="Begin nothing new after so long.")] = float("inf"),
-    model: Annotated[str | None, typer.Option(help="Packaged name, local directory or hub id.")] = None,
-    out: Annotated[Path, typer.Option(help="Findings so far; a run goes on from there.")] = Path(
-        "bench-results/audit.jsonl"
-    ),
-    as_json: Json = False,
-) -> None:
-    """How many tokens live audits need to find a planted fault, and that they are silent without one."""
-    from cluster.bench.run_audit import run_audit
-    from cluster.checkpoints import CheckpointError
-
-    try:
-        as_expected = run_audit(model, layers, out, minutes, honest, faulty, as_json)
-    except CheckpointError as error:
-        _fail("START_FAILED", str(error), as_json, 1)
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        raise typer.Exit(130) from None
-    raise typer.Exit(0 if as_expected else 1)
 
 
 @app.command()
@@ -416,46 +287,12 @@ def replay(
     as_json: Json = False,
 ) -> None:
     """Decode a saved answer again, here, without drafts and with its seed; 0 if the tokens are the same."""
-    from cluster.checkpoints import CheckpointError
-    from cluster.replay import ReplayError, run, sentence
+    from cluster.replay import run, sentence
 
-    try:
+    with failures(as_json, bad="BAD_ANSWER"):
         outcome = run(answer, model, threads)
-    except ReplayError as error:
-        _fail("BAD_ANSWER", str(error), as_json, 2)
-    except CheckpointError as error:
-        _fail("START_FAILED", f"{error}.", as_json, 1)
     print(json.dumps(outcome, ensure_ascii=False) if as_json else sentence(outcome))
     raise typer.Exit(0 if outcome["equal"] else 1)
-
-
-@bench.command()
-def step(
-    sequences: Annotated[int, typer.Option(min=1, help="Sequences of the step.")] = 16,
-    rows: Annotated[int, typer.Option(min=1, help="Rows of each, one more than it has drafts.")] = 9,
-    law: Annotated[list[str] | None, typer.Option(help="coupled, rejection or block; repeatable.")] = None,
-    vocab: Annotated[
-        int | None, typer.Option(min=2, help="Without a model: random logits of so many tokens.")
-    ] = None,
-    context: Annotated[int, typer.Option(min=16, help="Tokens before the step.")] = 200,
-    repeats: Annotated[int, typer.Option(min=1, help="Times that each part is timed.")] = 9,
-    model: Annotated[str | None, typer.Option(help="Packaged name, local directory or hub id.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write every figure to this file, as JSON.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Where one verify step's time goes, against its forward and the reading of the weights."""
-    from cluster.bench.run_step import Shape, run_step
-    from cluster.checkpoints import CheckpointError
-
-    try:
-        run_step(model, Shape(sequences, rows, vocab, context, repeats), law or (), out, as_json)
-    except CheckpointError as error:
-        _fail("START_FAILED", str(error), as_json, 1)
-    except ValueError as error:
-        _fail("INVALID_ARGUMENT", str(error), as_json, 2)
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        raise typer.Exit(130) from None
 
 
 @app.command("train-drafter")
@@ -476,19 +313,10 @@ def train_drafter(
     as_json: Json = False,
 ) -> None:
     """Train a DFlash drafter for a target on its own answers to your prompts."""
-    from cluster.train_drafter import CheckpointError, PromptsError, run
+    with failures(as_json, stopped="stopped; the same command goes on from here"):
+        from cluster.train_drafter import run
 
-    try:
         run(prompts, out, target, minutes, layers, block_length, vocabulary, answer_tokens, device, as_json)
-    except PromptsError as error:
-        _fail("INVALID_ARGUMENT", f"{error}.", as_json, 2)
-    except CheckpointError as error:
-        _fail("START_FAILED", f"{error}.", as_json, 1)
-    except ValueError as error:
-        _fail("INVALID_ARGUMENT", f"{error}.", as_json, 2)
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on from here", file=sys.stderr)
-        raise typer.Exit(130) from None
 
 
 @app.command()
@@ -513,7 +341,7 @@ def plan(
     from cluster.bench.economy import Economy
     from cluster.bench.economy_report import report
 
-    try:
+    with failures(as_json):
         given = Economy(
             block,
             acceptance,
@@ -527,12 +355,8 @@ def plan(
             verifier_price,
             drafter_price,
         )
-    except ValueError as error:
-        _fail("INVALID_ARGUMENT", f"{error}.", as_json, 2)
-    try:
+    with failures(as_json, bad="BAD_PICTURE"):
         report(given, picture, as_json)
-    except (OSError, ValueError) as error:
-        _fail("BAD_PICTURE", str(error), as_json, 2)
 
 
 @app.command()
@@ -543,10 +367,8 @@ def lab(
     """Compute, exactly and on small vocabularies, which rules leave the output law alone and which do not."""
     from cluster.lab.report import run
 
-    try:
+    with failures(as_json, bad="BAD_PICTURE"):
         as_expected = run(as_json, picture)
-    except (OSError, ValueError) as error:
-        _fail("BAD_PICTURE", str(error), as_json, 2)
     raise typer.Exit(0 if as_expected else 1)
 
 
@@ -566,14 +388,6 @@ def _law_params(given: Sequence[str]) -> dict[str, float]:
             raise ValueError(f"--law-param {name} is given twice.")
         params[name] = value
     return params
-
-
-def _fail(code: str, sentence: str, as_json: bool, exit_code: int) -> NoReturn:
-    if as_json:
-        print(json.dumps({"error": {"code": code, "message": sentence}}, ensure_ascii=False))
-    else:
-        print(sentence, file=sys.stderr)
-    raise typer.Exit(exit_code)
 
 
 def main() -> None:

@@ -10,15 +10,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from cluster.checkpoints import DEFAULT_REFERENCE, CheckpointError
+from cluster.checkpoints import DEFAULT_REFERENCE
 from drafter_service.training.measuring import Accepted, pooled
 from drafter_service.training.picture import draw
-from drafter_service.training.prompts import PromptsError, read_prompts
+from drafter_service.training.prompts import read_prompts
 from drafter_service.training.regenerate import Answering
 from drafter_service.training.run import Told, Trained, Wanted, summary, train
 from drafter_service.training.trainer import Recipe
-
-__all__ = ["CheckpointError", "PromptsError", "run"]
 
 
 def run(

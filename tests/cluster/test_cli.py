@@ -246,3 +246,21 @@ def test_the_version():
     result = CliRunner().invoke(app, ["--version"])
     assert result.exit_code == 0
     assert result.stdout.startswith("truedraft ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "exit_code"),
+    [
+        (["bench", "step", "--law", "other"], "INVALID_ARGUMENT", 2),
+        (["bench", "int8", "--model", "/nowhere"], "START_FAILED", 1),
+        (["plan", "--picture", "/nowhere/plan.svg"], "BAD_PICTURE", 2),
+        (["replay", "/nowhere/answer.json"], "BAD_ANSWER", 2),
+    ],
+)
+def test_what_goes_wrong_is_said_in_one_sentence(arguments, code, exit_code):
+    result = CliRunner().invoke(app, [*arguments, "--json"])
+    assert result.exit_code == exit_code
+    error = json.loads(result.stdout)["error"]
+    assert error["code"] == code
+    assert error["message"].endswith(".")
+    assert "\n" not in error["message"]

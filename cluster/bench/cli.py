@@ -1,0 +1,119 @@
+"""The commands under `truedraft bench`. What they measure takes seconds to import and is imported by each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cluster.command import Json, failures
+
+bench = typer.Typer(help="Measure, side by side with what you would use instead.", no_args_is_help=True)
+
+Model = Annotated[str | None, typer.Option(help="Packaged name, local directory or hub id.")]
+Tokens = Annotated[int, typer.Option(min=8, help="The most tokens of each answer.")]
+Pairs = Annotated[int, typer.Option(min=1, help="Repetitions; fewer than 7 resolve little.")]
+Minutes = Annotated[float, typer.Option(help="Begin nothing new after so long.")]
+Out = Annotated[Path | None, typer.Option(help="Write every figure to this file, as JSON.")]
+Picture = Annotated[Path | None, typer.Option(help="Draw them to this file, .svg or .png.")]
+
+
+@bench.command()
+def int8(
+    tokens: Tokens = 64, pairs: Pairs = 7, model: Model = None, out: Out = None, as_json: Json = False
+) -> None:
+    """Plain decoding with weights in int8 against the same in float32, one request at a time."""
+    with failures(as_json):
+        from cluster.bench.run import run_integers
+
+        run_integers(model, tokens, pairs, out, as_json)
+
+
+@bench.command()
+def speed(
+    tokens: Tokens = 64, pairs: Pairs = 7, model: Model = None, out: Out = None, as_json: Json = False
+) -> None:
+    """Cluster and engine against transformers generate and prompt lookup, one request at a time."""
+    with failures(as_json):
+        from cluster.bench.run import run_speed
+
+        run_speed(model, tokens, pairs, out, as_json)
+
+
+@bench.command()
+def lossy(
+    positions: Annotated[int, typer.Option(min=10, help="Positions of text, looked at exactly.")] = 300,
+    checked: Annotated[int, typer.Option(min=1, help="Positions that are sampled as well.")] = 6,
+    draws: Annotated[int, typer.Option(min=100, help="Samples at each of them.")] = 1000,
+    rounds: Annotated[int, typer.Option(min=10, help="Rounds of drafting, for acceptance lengths.")] = 150,
+    samples: Annotated[int, typer.Option(min=1, help="Answers to every task under every law.")] = 3,
+    tokens: Tokens = 64,
+    model: Model = None,
+    out: Out = None,
+    picture: Picture = None,
+    as_json: Json = False,
+) -> None:
+    """What lossy laws emit, against the strict way to the same: distances, acceptance, answers."""
+    with failures(as_json, bad="BAD_PICTURE"):
+        from cluster.bench.lossy_report import Size
+        from cluster.bench.run_lossy import run_lossy
+
+        run_lossy(model, Size(positions, checked, draws, rounds, samples, tokens), out, picture, as_json)
+
+
+@bench.command()
+def overhead(
+    tokens: Tokens = 32,
+    pairs: Pairs = 15,
+    minutes: Minutes = float("inf"),
+    model: Model = None,
+    as_json: Json = False,
+) -> None:
+    """What traces, metrics and audits cost of the throughput."""
+    with failures(as_json):
+        from cluster.bench.run_overhead import run_overhead
+
+        met = run_overhead(model, tokens, pairs, minutes, as_json)
+    raise typer.Exit(0 if met else 1)
+
+
+@bench.command()
+def audit(
+    honest: Annotated[int, typer.Option(min=1, help="Tokens without a fault, under each law.")] = 100_000,
+    faulty: Annotated[int, typer.Option(min=1, help="Tokens with each planted fault.")] = 20_000,
+    layers: Annotated[int, typer.Option(min=2, help="Of the model that the drafter keeps.")] = 20,
+    minutes: Minutes = float("inf"),
+    model: Model = None,
+    out: Annotated[Path, typer.Option(help="Findings so far; a run goes on from there.")] = Path(
+        "bench-results/audit.jsonl"
+    ),
+    as_json: Json = False,
+) -> None:
+    """How many tokens live audits need to find a planted fault, and that they are silent without one."""
+    with failures(as_json):
+        from cluster.bench.run_audit import run_audit
+
+        as_expected = run_audit(model, layers, out, minutes, honest, faulty, as_json)
+    raise typer.Exit(0 if as_expected else 1)
+
+
+@bench.command()
+def step(
+    sequences: Annotated[int, typer.Option(min=1, help="Sequences of the step.")] = 16,
+    rows: Annotated[int, typer.Option(min=1, help="Rows of each, one more than it has drafts.")] = 9,
+    law: Annotated[list[str] | None, typer.Option(help="coupled, rejection or block; repeatable.")] = None,
+    vocab: Annotated[
+        int | None, typer.Option(min=2, help="Without a model: random logits of so many tokens.")
+    ] = None,
+    context: Annotated[int, typer.Option(min=16, help="Tokens before the step.")] = 200,
+    repeats: Annotated[int, typer.Option(min=1, help="Times that each part is timed.")] = 9,
+    model: Model = None,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Where one verify step's time goes, against its forward and the reading of the weights."""
+    with failures(as_json):
+        from cluster.bench.run_step import Shape, run_step
+
+        run_step(model, Shape(sequences, rows, vocab, context, repeats), law or (), out, as_json)
