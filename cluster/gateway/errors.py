@@ -71,7 +71,7 @@ CAUSES: dict[Reason, Cause] = {
         grpc.StatusCode.PERMISSION_DENIED,
         403,
         "permission_error",
-        "metrics or console, asked for with a key that is no operator's",
+        "metrics, asked for with a key that is no operator's",
     ),
     Reason.LAW_NOT_ALLOWED: Cause(
         grpc.StatusCode.PERMISSION_DENIED,

@@ -20,7 +20,7 @@ from cluster.gateway import wire
 from cluster.gateway.console.routes import console_router
 from cluster.gateway.errors import Reason, RequestError
 from cluster.gateway.http.app import create_app
-from cluster.gateway.http.guard import operators_only
+from cluster.gateway.http.guard import operators_in_browsers, operators_only
 from cluster.gateway.http.metrics import metrics_router
 from cluster.gateway.overview import Overview
 from cluster.gateway.prompting import load_prompting
@@ -123,7 +123,7 @@ class GatewayDeployment:
         self, _request: pb.GetStatusRequest, grpc_context: RayServegRPCContext
     ) -> pb.GetStatusResponse:
         try:
-            self._service.let_in(grpc_context.invocation_metadata())
+            counts = self._service.let_in(grpc_context.invocation_metadata())
         except RequestError as error:
             _set_status(grpc_context, error)
             return pb.GetStatusResponse()
@@ -131,9 +131,9 @@ class GatewayDeployment:
         return pb.GetStatusResponse(
             state=status.state,
             detail=status.detail,
-            in_flight=self._service.in_flight,
-            active=status.active,
-            queued=status.queued,
+            in_flight=self._service.in_flight if counts else 0,
+            active=status.active if counts else 0,
+            queued=status.queued if counts else 0,
             audit_alarm=status.audit_alarm,
         )
 
@@ -176,9 +176,8 @@ class GatewayDeployment:
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         app = create_app(self._service, self._probe)
-        guard = operators_only(self._doors)
-        app.include_router(metrics_router(self._overview.metrics, guard))
-        app.include_router(console_router(self._overview.console, guard))
+        app.include_router(metrics_router(self._overview.metrics, operators_only(self._doors)))
+        app.include_router(console_router(self._overview.console, operators_in_browsers(self._doors)))
         return app
 
 

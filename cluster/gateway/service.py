@@ -66,9 +66,9 @@ class GatewayService:
         """What clients call the served model."""
         return self._spec.served_name
 
-    def let_in(self, metadata: Iterable[tuple[str, str | bytes]]) -> None:
-        """Whether one may ask at all. Raises RequestError."""
-        self._doors.tenant(metadata)
+    def let_in(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
+        """Whether one may ask at all, and what tells of all tenants as well. Raises RequestError."""
+        return self._doors.sees_all(self._doors.tenant(metadata))
 
     def described(self, metadata: Iterable[tuple[str, str | bytes]]) -> pb.Model:
         """The served model, as it is for who asks. Raises RequestError."""

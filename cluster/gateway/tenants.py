@@ -134,9 +134,13 @@ class Doors:
             raise RequestError(Reason.UNAUTHENTICATED, sentence)
         return found
 
+    def sees_all(self, tenant: Tenant) -> bool:
+        """Whether it may read what tells of all tenants."""
+        return self._path is None or tenant.operator
+
     def operator(self, metadata: Iterable[tuple[str, str | bytes]]) -> None:
         """Lets in whoever may read what tells of all tenants. Raises RequestError."""
-        if self._path is not None and not self.tenant(metadata).operator:
+        if not self.sees_all(self.tenant(metadata)):
             sentence = "Metrics and console are for the keys of an operator."
             raise RequestError(Reason.NOT_AN_OPERATOR, sentence)
 

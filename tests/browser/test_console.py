@@ -1,11 +1,22 @@
 """The console in a real browser: no error, numbers that are the API's, readable on a phone."""
 
+import hashlib
 import json
+import threading
 from urllib.request import urlopen
 
 import pytest
+import uvicorn
+import yaml
+from fastapi import FastAPI
+from playwright.sync_api import Error
 
 from cluster.client import Ask
+from cluster.gateway.console.routes import console_router
+from cluster.gateway.errors import RequestError
+from cluster.gateway.http import problems
+from cluster.gateway.http.guard import operators_in_browsers
+from cluster.gateway.tenants import Doors
 
 pytestmark = [pytest.mark.browser, pytest.mark.cluster]
 
@@ -66,3 +77,56 @@ def test_nothing_that_a_client_sends_becomes_part_of_the_page(cluster, window):
     assert label in window.page.inner_text("#requests")
     assert window.page.title() == "truedraft"
     assert window.errors == []
+
+
+@pytest.fixture
+def guarded(cluster, tmp_path):
+    """The console with the cluster's numbers, where keys are asked for: its address."""
+    with urlopen(f"http://{cluster.running.http_address}/console/data", timeout=30) as response:
+        data = json.load(response)
+
+    async def numbers():
+        return data
+
+    tenants = [
+        {"name": name, "keys": [hashlib.sha256(name.encode()).hexdigest()], "operator": name == "operations"}
+        for name in ("a", "operations")
+    ]
+    keys = tmp_path / "keys.yaml"
+    keys.write_text(yaml.safe_dump({"tenants": tenants}))
+    app = FastAPI()
+    app.add_exception_handler(RequestError, problems.on_request_error)
+    app.include_router(console_router(numbers, operators_in_browsers(Doors(keys))))
+    server = uvicorn.Server(uvicorn.Config(app, "127.0.0.1", 0, log_level="warning"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/console"
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.mark.parametrize("key", [None, "a", "operations"])
+def test_a_browser_asks_its_user_for_an_operators_key(guarded, window, key):
+    given = {"http_credentials": {"username": "", "password": key}} if key else {}
+    context = window.page.context.browser.new_context(**given)
+    page, statuses, errors = context.new_page(), [], []
+    page.on("response", lambda response: statuses.append(response.status))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    if key is None:
+        # Nobody is there to type.
+        with pytest.raises(Error, match="ERR_INVALID_AUTH_CREDENTIALS"):
+            page.goto(guarded)
+        return
+    answer = page.goto(guarded)
+    if key == "operations":
+        page.get_by_text("as of").wait_for()
+        assert page.inner_text("#model") == "tiny"
+        # The page, its parts and its numbers, each of them asked for with the key.
+        assert statuses.count(200) >= 6
+        assert errors == []
+    else:
+        assert answer.status == 401
+        assert answer.headers["www-authenticate"].startswith("Basic realm=")
+        assert set(statuses) == {401}

@@ -133,8 +133,9 @@ def test_no_route_answers_without_a_key(served):
         for path, methods in json.loads(document)["paths"].items()
         for method in methods
     }
-    paths |= {("get", path) for path in ("/openapi.json", "/metrics", "/console/data")}
-    assert len(paths) >= 9
+    console = ("/console", "/console/data", "/console/console.js")
+    paths |= {("get", path) for path in ("/openapi.json", "/metrics", "/", "/nothing", *console)}
+    assert len(paths) >= 12
     for method, path in paths:
         for key in ("", WRONG):
             status, content = asked(served, path, key, {} if method == "post" else None)
@@ -159,9 +160,29 @@ def test_a_tenant_sees_its_own_laws_and_nothing_of_others(served):
         for ask in (Ask(prompt="one", law="coupled"), Ask(prompt="one", max_tokens=17)):
             with pytest.raises(RequestFailedError):
                 client.answer(ask)
-    for path in ("/metrics", "/console/data"):
-        assert asked(served, path, KEYS["a"])[0] == 403
+    for path, status in {"/metrics": 403, "/console/data": 401, "/console": 401}.items():
+        assert asked(served, path, KEYS["a"])[0] == status
         assert asked(served, path, KEYS["operations"])[0] == 200
+
+
+def test_how_much_others_ask_is_told_to_operators_alone(served):
+    with grpc.insecure_channel(served.grpc) as channel:
+        stub = inference_pb2_grpc.InferenceServiceStub(channel)
+        asked = pb.GenerateRequest(prompt="one two", max_tokens=400, seed=1, ignore_eos=True)
+        # An answer may be over before anybody can ask.
+        for _ in range(20):
+            answer = stub.Generate(asked, metadata=bearer(KEYS["a"]))
+            next(answer)
+            told = {
+                name: stub.GetStatus(pb.GetStatusRequest(), metadata=bearer(KEYS[name]))
+                for name in ("b", "operations")
+            }
+            answer.cancel()
+            if told["operations"].in_flight:
+                break
+    assert told["operations"].in_flight == 1
+    assert (told["b"].in_flight, told["b"].active, told["b"].queued) == (0, 0, 0)
+    assert told["b"].state == told["operations"].state
 
 
 def everything_asked(served):
@@ -209,7 +230,7 @@ def test_neither_keys_nor_prompts_are_written_down(served):
 
 
 def test_64_clients_of_whom_every_third_leaves(served):
-    outcome = asyncio.run(ask_and_leave(served.grpc, 64, 10.0, KEYS["a"]))
+    outcome = asyncio.run(ask_and_leave(served.grpc, 64, 10.0, KEYS["operations"]))
     assert outcome.errors == []
     # At least one of each that stays.
     assert outcome.whole >= 42

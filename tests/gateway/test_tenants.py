@@ -13,7 +13,7 @@ from cluster.gateway import tenants
 from cluster.gateway.console.routes import console_router
 from cluster.gateway.errors import Reason, RequestError
 from cluster.gateway.http.app import create_app
-from cluster.gateway.http.guard import operators_only
+from cluster.gateway.http.guard import operators_in_browsers, operators_only
 from cluster.gateway.http.metrics import metrics_router
 from cluster.gateway.service import GatewayService
 from cluster.gateway.status import StatusProbe
@@ -43,13 +43,14 @@ def keys(tmp_path):
         tmp_path / "keys.yaml",
         {"name": "a", "keys": [digest("alpha"), digest("old")], "max_concurrent": 1},
         {"name": "b", "keys": [digest("beta")], "laws": ["none"], "requests_per_minute": 2, "max_tokens": 8},
+        {"name": "operations", "keys": [digest("omega")], "operator": True},
     )
 
 
-def test_what_tells_of_all_tenants_is_for_operators(tmp_path):
-    ops = {"name": "operations", "keys": [digest("omega")], "operator": True}
-    doors = Doors(written(tmp_path / "keys.yaml", {"name": "a", "keys": [digest("alpha")]}, ops))
+def test_what_tells_of_all_tenants_is_for_operators(keys):
+    doors = Doors(keys)
     doors.operator(bearer("omega"))
+    assert [doors.sees_all(doors.tenant(bearer(key))) for key in ("alpha", "omega")] == [False, True]
     for metadata, reason in ((bearer("alpha"), Reason.NOT_AN_OPERATOR), ([], Reason.UNAUTHENTICATED)):
         with pytest.raises(RequestError) as refused:
             doors.operator(metadata)
@@ -167,8 +168,8 @@ def test_a_tenants_default_law():
         validate(pb.GenerateRequest(prompt="x"), only, Characters(), Identity("id"))
 
 
-# What probes ask, who have no key, and the console's page, which has no numbers in it.
-OPEN = {"/healthz", "/readyz", "/console", "/console/console.js"}
+# What probes ask, who have no key.
+OPEN = {"/healthz", "/readyz"}
 BODIES = {
     "/v1/completions": {"prompt": "hi"},
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "hi"}]},
@@ -211,7 +212,7 @@ async def test_every_route_asks_for_a_key(keys, caplog):
     app = create_app(service, StatusProbe(service.generate, inspect))
     # As the deployment puts it together.
     app.include_router(metrics_router(collect, operators_only(doors)))
-    app.include_router(console_router(console, operators_only(doors)))
+    app.include_router(console_router(console, operators_in_browsers(doors)))
     found = list(routes(app))
     assert len(found) > 8
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://gateway") as client:
@@ -229,10 +230,16 @@ async def test_every_route_asks_for_a_key(keys, caplog):
                     continue
                 assert answer.status_code == 401, path
                 assert answer.json()["error"]["code"] == "unauthenticated"
+                asks = "Basic" if path.startswith("/console") else "Bearer"
+                assert answer.headers["www-authenticate"].startswith(f'{asks} realm="truedraft')
             headers = {"authorization": "Bearer beta"}
             answer = await client.request(method, path, headers=headers, **body)
-            of_all = path in ("/metrics", "/console/data")
-            assert answer.status_code == (403 if of_all else 200), answer.text
+            refused = 401 if path.startswith("/console") else 403 if path == "/metrics" else 200
+            assert answer.status_code == refused, answer.text
+            # What browsers keep, and add to whatever any page has them ask, opens the console alone.
+            answer = await client.request(method, path, auth=("", "omega"), **body)
+            known = path in OPEN or path.startswith("/console")
+            assert answer.status_code == (200 if known else 401), path
         models = (await client.get("/v1/models", headers={"authorization": "Bearer alpha"})).json()
         assert models["data"][0]["truedraft"]["laws"] == ["none", "coupled", "truncation:min_p"]
     # With whom it shares cached prefixes.

@@ -20,14 +20,14 @@ _HEADERS = {"content-security-policy": _POLICY, "x-content-type-options": "nosni
 def console_router(
     numbers: Callable[[], Awaitable[dict[str, Any]]], guard: Callable[[Request], None]
 ) -> APIRouter:
-    """numbers: what `view` gives, now; guard: raises for who may not read them."""
-    router = APIRouter(include_in_schema=False)
+    """numbers: what `view` gives, now; guard: raises for who may not look."""
+    router = APIRouter(include_in_schema=False, dependencies=[Depends(guard)])
 
     @router.get("/console")
     async def page() -> Response:
         return _file("console.html")
 
-    @router.get("/console/data", dependencies=[Depends(guard)])
+    @router.get("/console/data")
     async def data() -> JSONResponse:
         return JSONResponse(await numbers(), headers={"cache-control": "no-store"})
 

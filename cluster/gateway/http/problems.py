@@ -13,8 +13,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cluster.gateway import wire
 from cluster.gateway.errors import Reason, RequestError
+from cluster.gateway.http.guard import SignInError
 from cluster.gateway.http.models import ErrorBody, ErrorContent, parameter_name
 from cluster.gateway.limits import MAX_MESSAGE_BYTES, too_large
+
+# Browsers ask their user upon the second alone, so that other routes never see what they keep.
+_BEARER, _BASIC = 'Bearer realm="truedraft"', 'Basic realm="truedraft console", charset="UTF-8"'
 
 
 def body(error: RequestError) -> dict[str, Any]:
@@ -33,6 +37,8 @@ def response(error: RequestError) -> JSONResponse:
     headers = {wire.REASON_KEY: error.reason.value}
     if error.cause.retry_after is not None:
         headers[wire.RETRY_KEY] = str(error.cause.retry_after)
+    if error.reason is Reason.UNAUTHENTICATED:
+        headers["www-authenticate"] = _BASIC if isinstance(error, SignInError) else _BEARER
     return JSONResponse(body(error), error.cause.http, headers)
 
 

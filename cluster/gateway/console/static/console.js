@@ -110,26 +110,13 @@ function show(data) {
       each.trace_url ? { text: each.trace_id.slice(0, 12), href: each.trace_url, title: each.trace_id } : (each.trace_id ?? "")]));
 }
 
-// Where keys are asked for: an operator's, kept for as long as this tab is open.
-let mayAsk = true;
-
-function askForKey() {
-  const key = mayAsk && prompt("API key of an operator");
-  if (key) sessionStorage.setItem("key", key);
-  else mayAsk = false;
-  return Boolean(key);
-}
-
-async function numbers() {
-  const key = sessionStorage.getItem("key");
-  const headers = key ? { authorization: `Bearer ${key}` } : {};
-  return fetch("console/data", { cache: "no-store", headers });
-}
+// Where keys are asked for, the browser sends the one that it was let in with. Without user and password, which
+// the page's own address may hold and none that is fetched.
+const NUMBERS = new URL("console/data", location.origin + location.pathname);
 
 async function refresh() {
   try {
-    let answer = await numbers();
-    if ([401, 403].includes(answer.status) && askForKey()) answer = await numbers();
+    const answer = await fetch(NUMBERS, { cache: "no-store" });
     if (!answer.ok) throw new Error(`the gateway answers ${answer.status}`);
     show(await answer.json());
     $("status").textContent = `as of ${new Date().toLocaleTimeString()}`;
