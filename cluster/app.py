@@ -22,7 +22,7 @@ from cluster.applications import APPLICATION, DRAFTERS, drafting, serving
 from cluster.checkpoints import CheckpointError, resolve
 from cluster.config import EXPOSED_DRAFTS, EXPOSED_GATEWAY, ClusterConfig, Placement
 from cluster.emulation import EmulatedCluster, emulated, sigterm_exits
-from cluster.gateway.ingress import SERVICER
+from cluster.gateway.ingress import SERVICER, SERVICER_ON_LOOPBACK
 
 log = logging.getLogger(__name__)
 
@@ -137,11 +137,12 @@ def _start_serve(config: ClusterConfig, grpc_port: int, http_port: int) -> None:
             raise StartError(
                 f"Port {port} is taken; choose others with gateway.grpc_port and gateway.http_port."
             )
+    servicer = SERVICER_ON_LOOPBACK if config.loopback_alone else SERVICER
     serve.start(
         # All emulated nodes share this machine's ports.
         proxy_location="HeadOnly" if config.emulation.enabled else "EveryNode",
         http_options={"host": config.gateway.host, "port": http_port},
-        grpc_options=gRPCOptions(port=grpc_port, grpc_servicer_functions=[SERVICER]),
+        grpc_options=gRPCOptions(port=grpc_port, grpc_servicer_functions=[servicer]),
         logging_config=_quiet(),
     )
 

@@ -111,12 +111,12 @@ class Laws(_Section):
 
 
 class Gateway(_Section):
-    """host: where HTTP is bound (Serve binds gRPC on every interface); ports: 0 picks a free one;
-    max_tokens: the most a request may ask for, unset leaves it to the context; first_token_timeout_s: how
-    long a request may wait for a verifier before it is answered with UNAVAILABLE; keys_file: of API keys
-    and tenants (cluster/gateway/tenants.py); anonymous: without one, let everybody in, wherever they come
-    from; trace_url: of a trace in the tracing UI, such as http://localhost:16686/trace/{trace_id}, for the
-    console's links.
+    """host: where HTTP is bound (Serve binds gRPC on every interface: cluster/gateway/servicer.py); ports: 0
+    picks a free one; max_tokens: the most a request may ask for, unset leaves it to the context;
+    first_token_timeout_s: how long a request may wait for a verifier before it is answered with UNAVAILABLE;
+    keys_file: of API keys and tenants (cluster/gateway/tenants.py); anonymous: without one, let everybody
+    in, wherever they come from; trace_url: of a trace in the tracing UI, such as
+    http://localhost:16686/trace/{trace_id}, for the console's links.
     """
 
     host: str = "127.0.0.1"
@@ -354,8 +354,16 @@ class ClusterConfig(_Section):
     def exposes_gateway(self) -> bool:
         """Whether others than this machine's users would be let in without a key and without a word from
         the operator."""
-        emulated = self.emulation.enabled and self.gateway.host in LOOPBACK
-        return self.gateway.keys_file is None and not self.gateway.anonymous and not emulated
+        return self._unguarded and not self.loopback_alone
+
+    @property
+    def loopback_alone(self) -> bool:
+        """Whether only this machine's users are let in, without a key."""
+        return self._unguarded and self.emulation.enabled and self.gateway.host in LOOPBACK
+
+    @property
+    def _unguarded(self) -> bool:
+        return self.gateway.keys_file is None and not self.gateway.anonymous
 
     @property
     def gateway_placement(self) -> Placement:

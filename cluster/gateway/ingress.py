@@ -37,6 +37,7 @@ from cluster.telemetry.setup import setup
 from truedraft.v1 import inference_pb2 as pb
 
 SERVICER = "cluster.gateway.servicer.add_to_proxy"
+SERVICER_ON_LOOPBACK = "cluster.gateway.servicer.add_on_loopback"
 # What health is asked of: the server as a whole, and the service by its name.
 HEALTH_SERVICES = ("", "truedraft.v1.InferenceService")
 _WATCH_S = 5.0

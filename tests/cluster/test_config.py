@@ -113,6 +113,9 @@ def test_whoever_comes_is_let_in_only_by_a_word():
         assert not load_config(None, words).exposes_gateway
     beyond = ["emulation.enabled=true", "gateway.host=0.0.0.0"]
     assert load_config(None, beyond).exposes_gateway
+    assert load_config(None, ["emulation.enabled=true"]).loopback_alone
+    for word in ("gateway.keys_file=/keys.yaml", "gateway.anonymous=true"):
+        assert not load_config(None, ["emulation.enabled=true", word]).loopback_alone
     assert not load_config(None, [*beyond, "gateway.anonymous=true"]).exposes_gateway
     assert "without keys_file" in complaint("gateway.keys_file=/keys.yaml", "gateway.anonymous=true")
 

@@ -142,6 +142,18 @@ def test_messages_of_any_size_are_not_taken(cluster, client):
     assert posted.value.status_code == 413
 
 
+@pytest.mark.parametrize("raw", [b"\x12\xff", b"\x12\x02\xff\xfe", b"\xff" * 64])
+@pytest.mark.parametrize("method", ["Complete", "Generate", "ListModels"])
+def test_what_is_no_message_or_no_utf_8_is_refused_in_words(cluster, method, raw):
+    ask = cluster.channel.unary_stream if method == "Generate" else cluster.channel.unary_unary
+    call = ask(f"/truedraft.v1.InferenceService/{method}")
+    with pytest.raises(grpc.RpcError) as caught:
+        list(call(b"\xff" if method == "ListModels" else raw))
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert dict(caught.value.trailing_metadata())["truedraft-reason"] == "malformed_request"
+    assert "Error" not in caught.value.details()
+
+
 def test_a_refusal_over_grpc_says_reason_and_field(cluster):
     with pytest.raises(grpc.RpcError) as caught:
         cluster.stub.Complete(pb.GenerateRequest(prompt="x", sampling=pb.Sampling(temperature=-1)))

@@ -8,10 +8,12 @@ import time
 from dataclasses import replace
 
 import grpc
+import psutil
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from cluster.client import Ask, RequestFailedError
+from cluster.client import Ask, Client, RequestFailedError
 from cluster.config import ACCELERATOR_LABEL, ClusterConfig
 from cluster.telemetry import names
 from tests.cluster import golden
@@ -33,6 +35,25 @@ def test_every_replica_is_where_its_label_is(cluster):
     assert {replica.labels[ACCELERATOR_LABEL] for replica in verifiers} == {"H100"}
     assert cluster.running.info("drafter")["labels"][ACCELERATOR_LABEL] == "L4"
     assert cluster.running.info("verifier")["labels"][ACCELERATOR_LABEL] == "H100"
+
+
+def test_without_keys_no_other_machine_is_answered(cluster):
+    """Serve binds gRPC everywhere: a call to another address of this machine comes as from elsewhere."""
+    port = cluster.running.grpc_address.rpartition(":")[2]
+    found = [each.address for of_one in psutil.net_if_addrs().values() for each in of_one]
+    hosts = [host for host in found if host.count(".") == 3 and not host.startswith("127.")]
+    hosts += [f"[{host}]" for host in found if ":" in host and host.startswith(("fd", "2"))]
+    if not hosts:
+        pytest.skip("this machine has no address but loopback")
+    for host in hosts:
+        with Client(f"{host}:{port}", timeout=30) as client, pytest.raises(RequestFailedError) as caught:
+            client.answer(REPETITIVE)
+        assert caught.value.code == "UNAUTHENTICATED"
+        with grpc.insecure_channel(f"{host}:{port}") as channel, pytest.raises(grpc.RpcError) as refused:
+            health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=30)
+        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    with Client(f"[::1]:{port}", timeout=30) as client:
+        assert client.answer(replace(REPETITIVE, max_tokens=2)).token_ids
 
 
 def test_counts_add_up_and_drafts_are_accepted(cluster):

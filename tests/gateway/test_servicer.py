@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from cluster.gateway.servicer import cancellable
+from cluster.gateway.servicer import cancellable, is_loopback
 
 
 class Context:
@@ -65,3 +65,23 @@ async def test_a_failure_is_passed_on():
 
     with pytest.raises(RuntimeError, match="no"):
         await cancellable(forward)(None, Context())
+
+
+@pytest.mark.parametrize(
+    ("peer", "here"),
+    [
+        ("ipv4:127.0.0.1:40000", True),
+        ("ipv4:127.9.9.9:40000", True),
+        ("ipv6:%5B::1%5D:40000", True),
+        ("ipv6:[::1]:40000", True),
+        ("ipv6:%5B::ffff:127.0.0.1%5D:40000", True),
+        ("ipv6:%5B::ffff:192.0.2.2%5D:40000", False),
+        ("ipv4:192.0.2.2:40000", False),
+        ("ipv6:%5Bfd00::2%5D:40000", False),
+        ("ipv6:%5Bfe80::1%25eth0%5D:40000", False),
+        ("unknown", False),
+        ("", False),
+    ],
+)
+def test_who_is_on_this_machine(peer, here):
+    assert is_loopback(peer) is here
