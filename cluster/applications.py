@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ray import serve
 
-from cluster.config import EXPOSED_DRAFTS, ClusterConfig, ConfigError, parse_config
+from cluster.config import EXPOSED_DRAFTS, EXPOSED_GATEWAY, ClusterConfig, ConfigError, parse_config
 from cluster.gateway.ingress import GatewayDeployment
 from drafter_service.deployment import DrafterDeployment
 from verifier_service.deployment import VerifierDeployment
@@ -23,7 +23,10 @@ _HEALTH_S = 1.0
 
 def truedraft(args: Mapping[str, Any]) -> serve.Application:
     """Gateway and verifiers, for Serve's `import_path`. args: a configuration. Raises ConfigError."""
-    return serving(_parsed(args))
+    config = _parsed(args)
+    if config.exposes_gateway:
+        raise ConfigError(EXPOSED_GATEWAY)
+    return serving(config)
 
 
 def drafters(args: Mapping[str, Any]) -> serve.Application:
@@ -71,6 +74,9 @@ def drafting(config: ClusterConfig) -> serve.Application:
 
 def _parsed(args: Mapping[str, Any]) -> ClusterConfig:
     config = parse_config(args)
+    if config.emulation.enabled:
+        # Its exemptions are for a machine that nobody else reaches.
+        raise ConfigError("emulation.enabled is for `truedraft serve`: here it would start nothing.")
     if config.exposes_drafts:
         raise ConfigError(EXPOSED_DRAFTS)
     return config

@@ -34,7 +34,7 @@ APIS = (
 # Fields that the chart sets itself, or that mean nothing on Kubernetes.
 _NOT_HERE: dict[str, tuple[str, ...]] = {
     "ClusterConfig": ("ray_address", "start_timeout_s", "emulation"),
-    "Gateway": ("host", "http_port", "grpc_port", "keys_file", "anonymous"),
+    "Gateway": ("host", "http_port", "grpc_port", "keys_file"),
     "DraftingChannel": ("certificate", "private_key", "authority"),
 }
 _UNUSED = ("Emulation", "EmulatedNode")

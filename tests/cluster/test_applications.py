@@ -14,11 +14,27 @@ def test_a_configuration_is_checked_like_any_other(build):
 
 
 @pytest.mark.parametrize("build", [truedraft, drafters])
+def test_emulation_is_no_way_around_what_follows(build):
+    with pytest.raises(ConfigError, match=r"emulation\.enabled is for `truedraft serve`"):
+        build({"emulation": {"enabled": True}})
+
+
+@pytest.mark.parametrize("build", [truedraft, drafters])
 def test_drafts_do_not_cross_the_network_in_plain_text_by_default(build):
     with pytest.raises(ConfigError, match="plain text"):
         build({})
-    assert build({"channel": {"plaintext": True}})
-    assert build({"drafter": {"mode": "off"}})
+    open_to_all = {"gateway": {"anonymous": True}}
+    assert build({"channel": {"plaintext": True}, **open_to_all})
+    assert build({"drafter": {"mode": "off"}, **open_to_all})
+
+
+def test_a_gateway_lets_nobody_in_without_a_key_by_default():
+    with pytest.raises(ConfigError) as caught:
+        truedraft({"channel": {"plaintext": True}})
+    assert str(caught.value) == EXPOSED_GATEWAY
+    assert truedraft({"channel": {"plaintext": True}, "gateway": {"keys_file": "/keys.yaml"}})
+    # Nothing of it is a drafter's.
+    assert drafters({"channel": {"plaintext": True}})
 
 
 def test_the_command_lets_nobody_in_without_a_key_by_default():

@@ -46,6 +46,7 @@ def texts():
         "model.pvc.subPath=tiny",
         "config.model=/models/tiny",
         "apiKeys.existingSecret=tenants",
+        "config.gateway.anonymous=false",
         "test.apiKey.existingSecret=operator",
         "rayAuth.existingSecret=ray",
     ).stdout

@@ -52,14 +52,17 @@ def test_its_commands_are_whole_and_of_the_release(notes):
     assert "WARNING" not in text
 
 
+WITH_KEYS = ["apiKeys.existingSecret=tenants", "config.gateway.anonymous=false"]
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
         (["config.channel.plaintext=true"], "WARNING: drafts cross the network in plain text"),
         (["networkPolicy.enabled=false"], "WARNING: networkPolicy.enabled is false"),
-        (["apiKeys.existingSecret=tenants"], "`helm test` is refused without an API key: set test.apiKey."),
+        (WITH_KEYS, "`helm test` is refused without an API key: set test.apiKey."),
         (
-            ["apiKeys.existingSecret=tenants"],
+            WITH_KEYS,
             """ -H "authorization: Bearer $TRUEDRAFT_API_KEY" -d '{"prompt": "Name three rivers.",""",
         ),
     ],
@@ -71,5 +74,5 @@ def test_what_is_not_as_it_should_be_is_said(notes, settings, words):
 
 def test_a_gateway_that_everybody_reaches_is_warned_of(notes):
     words = "WARNING: whoever comes through the Ingress or the Gateway is answered"
-    assert words in notes("a10g-2xh100", "apiKeys.existingSecret=")
+    assert words in notes("a10g-2xh100", "apiKeys.existingSecret=", "config.gateway.anonymous=true")
     assert words not in notes("a10g-2xh100")

@@ -27,11 +27,14 @@ def secrets(spec):
     return {volume["secret"]["secretName"]: volume for volume in volumes}
 
 
+WITH_KEYS = ("apiKeys.existingSecret=truedraft-tenants", "config.gateway.anonymous=false")
+
+
 @pytest.mark.parametrize(
     ("text", "pod"),
     [
         (rendered_example("l4-h100"), "gateway"),
-        (template("cpu", "apiKeys.existingSecret=truedraft-tenants").stdout, "head"),
+        (template("cpu", *WITH_KEYS).stdout, "head"),
     ],
     ids=["gateway", "gateway on the head"],
 )
@@ -52,8 +55,9 @@ def test_the_gateway_alone_reads_the_keys(text, pod):
     assert served[DRAFTERS].gateway.keys_file is None
 
 
-def test_without_a_secret_nobody_is_asked():
+def test_by_a_word_nobody_is_asked():
     text = rendered_example("cpu")
+    assert configurations(text)[APPLICATION].gateway.anonymous
     assert configurations(text)[APPLICATION].gateway_spec().keys_file is None
     assert not any("keys" in name for _, spec in pod_specs(text) for name in secrets(spec))
 

@@ -24,6 +24,7 @@ def story(tmp_path_factory):
         "config.model": build_tiny(folder / "tiny", seed=1),
         "channel.mountPath": pki,
         "apiKeys.existingSecret": "tenants",
+        "config.gateway.anonymous": "false",
         "apiKeys.mountPath": keys,
         "config.verifier.threads": 1,
         # Asks for blocks whatever they are worth.

@@ -103,6 +103,12 @@ CASES = {
         "monitoring.scrapeConfig.credentials must name an operator's API key"
     ),
     ("cpu", "apiKeys.secret=x"): "at '/apiKeys': additional properties 'secret' not allowed",
+    ("cpu", "config.gateway.anonymous=false"): (
+        "without a key: set apiKeys.existingSecret, or config.gateway.anonymous."
+    ),
+    ("l4-h100", "apiKeys.existingSecret="): "without a key: set apiKeys.existingSecret",
+    ("cpu", "apiKeys.existingSecret=x"): "config.gateway.anonymous and apiKeys.existingSecret exclude",
+    ("cpu", "config.gateway.anonymous=maybe"): "at '/config/gateway/anonymous': got string, want boolean",
     ("l4-h100", "config.gateway.replicas=5"): "config.gateway.replicas needs 3 pods of the gateway",
 }
 

@@ -112,6 +112,13 @@
 {{- if and (or $values.ingress.enabled $values.gatewayAPI.enabled) $values.networkPolicy.enabled (not $values.networkPolicy.clients) -}}
 {{- fail "networkPolicy.clients must name the pods of the Ingress controller or the Gateway, which could not reach the gateway otherwise." -}}
 {{- end -}}
+{{- $anonymous := dig "gateway" "anonymous" false $values.config -}}
+{{- if not (or $anonymous $values.apiKeys.existingSecret) -}}
+{{- fail "Whoever reaches the gateway would be answered without a key: set apiKeys.existingSecret, or config.gateway.anonymous." -}}
+{{- end -}}
+{{- if and $anonymous $values.apiKeys.existingSecret -}}
+{{- fail "config.gateway.anonymous and apiKeys.existingSecret exclude each other." -}}
+{{- end -}}
 {{- if and $values.apiKeys.existingSecret $values.monitoring.scrapeConfig.enabled (not $values.monitoring.scrapeConfig.credentials.existingSecret) -}}
 {{- fail "monitoring.scrapeConfig.credentials must name an operator's API key, since the gateway asks for keys (apiKeys.existingSecret)." -}}
 {{- end -}}
