@@ -46,15 +46,15 @@ class Commits:
             )
         sequence.trace.verify_ended(accepted, emitted)
         sequence.trace.round_ended(str(sequence.request.law), len(sequence.block.tokens), accepted, emitted)
-        committed = sequence.release(final=reason is not None)
-        events: list[GenerationEvent] = [] if committed is None else [committed]
+        events: list[GenerationEvent] = [*sequence.release(final=reason is not None)]
         if reason is None:
             sequence.phase = Phase.IDLE
         else:
-            events.append(self._finished(sequence, reason))
+            events.append(self.finished(sequence, reason))
         return events, reason
 
-    def _finished(self, sequence: Sequence, reason: FinishReason) -> Finished:
+    def finished(self, sequence: Sequence, reason: FinishReason) -> Finished:
+        """The last event of an answer. Of a sequence that had no round, from any thread."""
         provenance = sequence.provenance(self._replica)
         sequence.trace.ended("finished", reason)
         if self._auditor is not None and sequence.subject is not None:

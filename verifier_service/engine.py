@@ -20,6 +20,7 @@ from cluster.speculation.audit import AuditState
 from cluster.speculation.provenance import Numerics
 from cluster.speculation.request import (
     Failed,
+    FinishReason,
     GenerationEvent,
     GenerationRequest,
     Refused,
@@ -117,7 +118,10 @@ class Engine:
             except GrammarError as error:
                 sink(Unfollowable("", f"the grammar cannot be followed: {error}"))
                 return
-            if not self._inbox.request(sequence, self._has_queue):
+            if sequence.emitted >= request.max_tokens:
+                # It was whole when it was lost: there is nothing to decode.
+                sink(self._commits.finished(sequence, FinishReason.LENGTH))
+            elif not self._inbox.request(sequence, self._has_queue):
                 sink(self._refusal())
         else:
             sink(self._refusal())

@@ -24,6 +24,10 @@ async def paced(events: asyncio.Queue[GenerationEvent], interval: float) -> Asyn
                     event = await events.get()
         except TimeoutError:
             pass
+        if len(commits) > 1 and not commits[-1].token_ids:
+            # Text without tokens counts with the end alone (text.py), and must be told apart.
+            yield _joined(commits[:-1])
+            commits = commits[-1:]
         if commits:
             yield _joined(commits)
             due = loop.time() + interval

@@ -209,24 +209,26 @@ class Sequence:
                 return FinishReason.LENGTH
         return None
 
-    def release(self, final: bool) -> Committed | None:
-        """What is final and was not released before, None if there is nothing."""
+    def release(self, final: bool) -> list[Committed]:
+        """What is final and was not released before."""
         text, tokens = self.text.release(final)
-        if not text and not tokens:
-            return None
         logprobs = tuple(self.logprobs.popleft() for _ in tokens) if self.logprobs else ()
-        return Committed(text, tokens, logprobs)
+        released = [Committed(text, tokens, logprobs)] if text or tokens else []
+        if final and (remainder := self.text.remainder()):
+            released.append(Committed(remainder, ()))
+        return released
 
     def provenance(self, replica: str) -> Provenance:
         tally, request = self.tally, self.request
-        counts = Counter(tally.origins)
+        counts, resumed = Counter(tally.origins), len(request.resumed_ids)
+        told = [f"{resumed} tokens were resumed, of which all this says nothing"] if resumed else []
         return Provenance(
             requested_law=request.requested_law,
             effective_law=request.law,
             claim=tally.claim,
             numerics=self.numerics,
             seed=request.seed,
-            reasons=tally.reasons(),
+            reasons=(*told, *tally.reasons()),
             drafters=tuple(tally.drafters),
             rounds=tally.rounds,
             draft_tokens=tally.drafted,

@@ -19,7 +19,8 @@ class _Token:
 class TextStream:
     """UTF-8 safe text of a growing answer; text that may be the start of a stop string is held back.
 
-    Text and tokens are released together, so that what was released can be continued from its tokens alone.
+    Text and tokens are released together, so that what was released can be continued from its tokens alone;
+    what a stop string leaves of the token that it begins in comes apart, at the end.
     tokenizer: a fast tokenizer; stop: strings, each at least one character; resumed: tokens that the answer
     begins with and that were released before; least: tokens, the resumed ones included, that no stop string
     cuts into.
@@ -89,8 +90,9 @@ class TextStream:
         return len(self._text) if end is None else end
 
     def release(self, final: bool = False) -> tuple[str, tuple[int, ...]]:
-        """Text and tokens that are final and were not released before; with `final`, all that is left."""
-        if final and not self.stopped:
+        """Text and tokens that are final and were not released before; with `final`, all that is left but the
+        remainder."""
+        if final and not self.stopped and self.token_count:
             # An answer may end in the middle of a character.
             self._text = self._whole_text()
         until = len(self._text) if final else len(self._text) - self._held_back()
@@ -100,12 +102,16 @@ class TextStream:
             if end is not None and end <= until:
                 break
             count -= 1
-        if not final:
+        if not final or self.stopped:
             until = (self._tokens[count - 1].end or 0) if count else 0
         text = self._text[self._released_text : until]
         tokens = tuple(entry.id for entry in self._tokens[self._released_tokens : count])
         self._released_text, self._released_tokens = max(until, self._released_text), count
         return text, tokens
+
+    def remainder(self) -> str:
+        """What a stop string left of a token that is none of the answer's; after all was released."""
+        return self._text[self._released_text :] if self.stopped else ""
 
     def _whole_text(self) -> str:
         whole = self._tokenizer.decode([entry.id for entry in self._tokens], skip_special_tokens=True)

@@ -36,8 +36,8 @@ class AsyncClient:
             call = self._stub.Generate(resumption.request(), metadata=metadata, timeout=resumption.left())
             try:
                 async for response in call:
-                    resumption.took(response)
-                    yield response
+                    for message in resumption.took(response):
+                        yield message
                 return
             except grpc.RpcError as error:
                 pause = resumption.pause_after(error)

@@ -35,8 +35,7 @@ class Client:
             call = self._stub.Generate(resumption.request(), metadata=metadata, timeout=resumption.left())
             try:
                 for response in call:
-                    resumption.took(response)
-                    yield response
+                    yield from resumption.took(response)
                 return
             except grpc.RpcError as error:
                 pause = resumption.pause_after(error)

@@ -40,7 +40,8 @@ class Resumption:
     """What to ask next, and until when: one answer's attempts.
 
     A verifier or connection that is lost is not seen, if there are retries: the answer is resumed from the
-    tokens received, with the same seed. Its provenance is then that of the last part.
+    tokens received, with the same seed. Its provenance is then that of the last part. Text without tokens,
+    which could not be resumed from, is held until the message that follows it.
     """
 
     def __init__(self, ask: Ask, terms: Terms) -> None:
@@ -49,6 +50,7 @@ class Resumption:
         self._deadline = None if terms.timeout is None else time.monotonic() + terms.timeout
         self._failures = 0
         self._received: list[int] = []
+        self._held: list[pb.GenerateResponse] = []
 
     def request(self) -> pb.GenerateRequest:
         """Of the next attempt. Raises RequestFailedError for what cannot be sent."""
@@ -58,15 +60,20 @@ class Resumption:
         """Seconds for the next attempt, None for any."""
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
-    def took(self, response: pb.GenerateResponse) -> None:
-        """A message came."""
+    def took(self, response: pb.GenerateResponse) -> list[pb.GenerateResponse]:
+        """A message came; those that may be handed on now."""
+        self._held.append(response)
         if response.HasField("delta"):
             self._received.extend(response.delta.token_ids)
             self._ask = replace(self._ask, seed=response.delta.seed)
+            if not response.delta.token_ids:
+                return []
+        held, self._held = self._held, []
+        return held
 
     def pause_after(self, error: grpc.RpcError) -> float:
         """Seconds to wait before the next attempt. Raises RequestFailedError if there is none."""
-        received, self._received = self._received, []
+        received, self._received, self._held = self._received, [], []
         self._failures = 1 if received else self._failures + 1
         failure = failed(error, self._terms.endpoint)
         # Where no service was ever seen, none is waited for.

@@ -74,8 +74,9 @@ def check_lengths(request: pb.GenerateRequest, max_tokens: int) -> None:
         sentence = f"min_tokens is {request.min_tokens}, more than the {max_tokens} of max_tokens"
         raise InvalidRequestError("min_tokens", sentence)
     resumed = len(request.resumed_output_ids)
-    if resumed >= max_tokens:
-        sentence = f"the {resumed} resumed tokens leave nothing of the {max_tokens} of max_tokens"
+    # As many are a whole answer whose end was lost.
+    if resumed > max_tokens:
+        sentence = f"the {resumed} resumed tokens are more than the {max_tokens} of max_tokens"
         raise InvalidRequestError("resumed_output_ids", sentence)
 
 

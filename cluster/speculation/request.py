@@ -26,7 +26,7 @@ class GenerationRequest:
 
     stop_ids: tokens that end the answer and are no part of it, as the model's own ends are unless
     ignore_eos; logprobs: how many alternatives to each token are told, None for no log-probabilities at
-    all; resumed_ids: the beginning of the output, from an answer that was interrupted, fewer than
+    all; resumed_ids: the beginning of the output, from an answer that was interrupted, at most
     max_tokens; grammar: of the answer, as llguidance writes it, empty for free text; tenant: who asks,
     with whose requests alone it shares what is cached; traceparent: W3C trace context of the request's root
     span, empty without tracing; seed_drawn: the seed was drawn at random for this request alone.
@@ -69,7 +69,8 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Text and tokens that are final. One commit may carry several tokens, or text alone.
+    """Text and tokens that are final. One commit may carry several tokens. One of text alone is the last:
+    what a stop string left of the token that it begins in.
 
     logprobs: one for each token, none where they were not asked for.
     """

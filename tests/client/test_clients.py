@@ -11,13 +11,14 @@ from cluster.client import Ask, AsyncClient, Client, RequestFailedError
 from truedraft.v1 import inference_pb2 as pb
 from truedraft.v1 import inference_pb2_grpc
 
-TOKENS = [11, 12, 13, 14, 15, 16]
+TOKENS, END = [11, 12, 13, 14, 15, 16], "end"
+TEXT = "11 12 13 14 15 16 end"
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 
 
 class Service(inference_pb2_grpc.InferenceServiceServicer):
-    """Streams TOKENS from where a request resumes; `script` has what each call does: the tokens it gives
-    before it ends with a status, None for all of them."""
+    """Streams TOKENS from where a request resumes, and END, which has no tokens; `script` has what each call
+    does: the messages it gives before it ends with a status, None for all of them."""
 
     def __init__(self):
         self.asked, self.metadata, self.script = [], [], []
@@ -30,9 +31,10 @@ class Service(inference_pb2_grpc.InferenceServiceServicer):
         context.add_callback(left.set)
         self.left = left
         count, code = self.script.pop(0) if self.script else (None, None)
-        rest = TOKENS[len(request.resumed_output_ids) :]
-        for token in rest[:count]:
-            yield pb.GenerateResponse(delta=pb.Delta(text=f"{token} ", token_ids=[token], seed=7))
+        rest = [pb.Delta(text=f"{token} ", token_ids=[token], seed=7) for token in TOKENS]
+        rest = [*rest[len(request.resumed_output_ids) :], pb.Delta(text=END, seed=7)]
+        for delta in rest[:count]:
+            yield pb.GenerateResponse(delta=delta)
         if code == "hang":
             left.wait(30)
         elif code is not None:
@@ -84,7 +86,7 @@ ASK = Ask(prompt="x", max_tokens=6)
 
 def test_an_answer_and_what_goes_with_it(service, answer):
     got = answer(ASK, api_key="secret")
-    assert (got.token_ids, got.text) == (TOKENS, "11 12 13 14 15 16 ")
+    assert (got.token_ids, got.text) == (TOKENS, TEXT)
     assert got.final.id == "x"
     [metadata] = service.metadata
     assert metadata["authorization"] == "Bearer secret"
@@ -103,6 +105,13 @@ def test_it_is_resumed_from_what_came_with_the_seed_that_was_drawn(service, answ
     ]
     assert [each.HasField("seed") for each in service.asked] == [False, True, True, True]
     assert {each.seed for each in service.asked[1:]} == {7}
+
+
+def test_of_an_answer_that_lost_its_end_no_text_comes_twice(service, answer):
+    service.script = [(len(TOKENS) + 1, UNAVAILABLE), (1, UNAVAILABLE)]
+    got = answer(ASK, retries=2)
+    assert (got.token_ids, got.text, got.final.id) == (TOKENS, TEXT, "x")
+    assert [list(each.resumed_output_ids) for each in service.asked] == [[], TOKENS, TOKENS]
 
 
 def test_without_progress_it_gives_up(service, answer):

@@ -83,6 +83,29 @@ def test_an_answer_is_resumed(cluster, client):
     assert whole.text.endswith(rest.text)
 
 
+def test_an_answer_that_lost_its_end_alone_gets_it(cluster, client):
+    """Over both fronts, streamed and not."""
+    ask = Ask(prompt=PROMPT, temperature=0.8, seed=5, max_tokens=9)
+    received = cluster.client.answer(ask).token_ids
+    rest = cluster.client.answer(replace(ask, resumed_output_ids=received))
+    assert (rest.text, rest.token_ids, rest.final.finish_reason) == ("", [], pb.FINISH_REASON_LENGTH)
+    usage, provenance = rest.final.usage, rest.final.provenance
+    assert (usage.input_tokens > 0, usage.output_tokens, provenance.rounds, provenance.seed) == (
+        True,
+        0,
+        0,
+        5,
+    )
+    body = {"truedraft": {"resumed_output_ids": received}}
+    fields = {"model": "tiny", "prompt": PROMPT, "temperature": 0.8, "seed": 5, "max_tokens": 9}
+    whole = client.completions.create(**fields, extra_body=body)
+    *_, last = client.completions.create(**fields, extra_body=body, stream=True)
+    for answer in (whole, last):
+        assert (answer.choices[0].text, answer.choices[0].finish_reason) == ("", "length")
+        assert answer.truedraft["rounds"] == 0
+    assert whole.usage.completion_tokens == 0
+
+
 def test_the_openai_client_reads_provenance_headers_and_trace(cluster, client):
     trace = "0af7651916cd43dd8448eb211c80319d"
     raw = client.chat.completions.with_raw_response.create(

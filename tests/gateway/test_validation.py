@@ -171,7 +171,7 @@ def test_messages_go_through_the_chat_template():
         ({"n": 0}, "n", "between 1 and 16"),
         ({"n": 10**9}, "n", "got 1000000000"),
         ({"n": 2, "resumed_output_ids": [1]}, "n", "one answer is resumed"),
-        ({"resumed_output_ids": [1] * 5, "max_tokens": 5}, "resumed_output_ids", "leave nothing"),
+        ({"resumed_output_ids": [1] * 6, "max_tokens": 5}, "resumed_output_ids", "more than the 5"),
         ({"response_format": pb.ResponseFormat(json_schema="{")}, "response_format", "not JSON"),
         ({"response_format": pb.ResponseFormat(json_schema="[]")}, "response_format", "must be an object"),
         (

@@ -146,7 +146,8 @@ def answered_or_refused(message, prompting, engine):
     [ending] = last
     if not isinstance(ending, Unfollowable):
         assert isinstance(ending, Finished)
-        accounted(answer)
+        if len(short.resumed_ids) < short.max_tokens:
+            accounted(answer)
 
 
 @SETTINGS

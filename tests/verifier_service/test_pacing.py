@@ -52,6 +52,11 @@ async def test_commits_go_out_joined_after_the_interval():
     assert await asyncio.wait_for(anext(stream), 60) == Committed("2 3 ", (2, 3))
 
 
+async def test_text_without_tokens_stays_apart():
+    events = await asyncio.wait_for(collect(filled(commit(1), commit(2), Committed("x", ()), END), 3600), 60)
+    assert events == [Committed("1 2 ", (1, 2)), Committed("x", ()), END]
+
+
 async def test_without_an_interval_nothing_is_held_back():
     queue = filled()
     stream = paced(queue, 0)

@@ -204,18 +204,44 @@ def test_an_interrupted_answer_goes_on_as_it_would_have(
     accounted(rest)
 
 
-def test_every_commit_can_be_resumed_with_the_text_that_came(engine_with, request_for):
-    """Text and tokens are released together."""
-    request = request_for("héllo 🦜 " * 4, 1.5, stop=("the", "e "), max_tokens=40)
+def inside_a_token(tokenizer, tokens):
+    """A stop string that is first seen in the middle of a token of the text."""
+    for token in tokens[8:]:
+        piece = tokenizer.decode([token])
+        if len(piece) > 1 and piece.isascii() and tokenizer.decode(tokens).index(piece[1:]) > 8:
+            return piece[1:]
+    raise AssertionError("no token would do")
+
+
+@pytest.mark.parametrize("ends", ["length", "held back", "inside a token"])
+def test_every_commit_can_be_resumed_with_the_text_that_came(engine_with, request_for, loaded, ends):
+    """Text and tokens are released together; after the last, only the end is left to be told."""
+    request = request_for("héllo 🦜 " * 4, 1.5, max_tokens=40)
+    truth = alone(engine_with(), request).token_ids
+    stops = {
+        "length": (),
+        "held back": ("the", "e "),
+        "inside a token": (inside_a_token(loaded.tokenizer, truth),),
+    }
+    request = replace(request, stop=stops[ends])
     events = []
     engine = engine_with(LocalDrafting(NgramDrafter()))
     engine.submit(request, events.append)
     while engine.load().active or engine.load().queued:
         engine.step()
-    *commits, _ = events
+    *commits, finished = events
     whole = "".join(each.text for each in commits)
-    for count in range(len(commits)):
+    # A client that did not see the end takes no text without its tokens for granted.
+    commits = [each for each in commits if each.token_ids]
+    assert ("".join(each.text for each in commits) == whole) == (ends != "inside a token")
+    assert finished.reason is (FinishReason.STOP if ends == "inside a token" else FinishReason.LENGTH)
+    for count in range(len(commits) + 1):
         ids = tuple(token for each in commits[:count] for token in each.token_ids)
-        if len(ids) < request.max_tokens:
-            rest = alone(engine_with(), replace(request, resumed_ids=ids))
-            assert "".join(each.text for each in commits[:count]) + rest.text == whole
+        rest = alone(engine_with(), replace(request, resumed_ids=ids))
+        assert "".join(each.text for each in commits[:count]) + rest.text == whole
+        assert rest.finished.reason is finished.reason
+        assert rest.finished.output_tokens == len(rest.token_ids) == finished.output_tokens - len(ids)
+        told = f"{len(ids)} tokens were resumed" in " ".join(rest.finished.provenance.reasons)
+        assert told == bool(ids)
+    assert rest.token_ids == []
+    assert (rest.finished.provenance.rounds == 0) == (finished.reason is FinishReason.LENGTH)

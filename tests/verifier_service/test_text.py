@@ -21,7 +21,7 @@ def run(tokenizer, ids, stop=()):
         pieces.append(text)
         tokens.extend(released)
         if stopped:
-            return pieces, tokens, True
+            return [*pieces, stream.remainder()], tokens, True
     text, released = stream.release(final=True)
     return [*pieces, text], [*tokens, *released], False
 
@@ -120,7 +120,7 @@ def test_what_was_released_is_never_taken_back_and_nothing_is_held_without_need(
         assert held == "" or stop.startswith(held)
         longer = [seen[at:] for at in range(len(released)) if stop.startswith(seen[at:])]
         assert longer == []
-    final = released + stream.release(final=True)[0]
+    final = released + stream.release(final=True)[0] + stream.remainder()
     assert final == text.split(stop)[0]
 
 
@@ -138,6 +138,8 @@ def test_a_stop_string_in_the_middle_of_a_token_keeps_the_text_before_it_and_dro
     head = tokenizer("in")["input_ids"]
     pieces, tokens, stopped = run(tokenizer, [*head, token], ("h",))
     assert ("".join(pieces), tokens, stopped) == ("in t", head, True)
+    # Apart, since whoever resumes from the tokens gets it again.
+    assert ("".join(pieces[:-1]), pieces[-1]) == ("in", " t")
 
 
 def test_of_several_stop_strings_in_one_token_the_earliest_counts(loaded):
