@@ -90,7 +90,8 @@ chaos: setup ## check for minutes that faults of drafters fail and change no ans
 clients: setup ## check for two minutes that clients who leave disturb nobody
 	@$(BIN)/python -m cluster.bench.clients $(ARGS)
 
-fuzz: setup ## ask 5,000 random messages over gRPC and HTTP's routes
+fuzz: setup ## ask 5,000 random messages through gRPC, as many of the engine alone, and HTTP's routes
+	@TRUEDRAFT_EXAMPLES=5000 $(BIN)/python -m pytest --timeout 3000 -s tests/cluster/test_fuzz.py $(ARGS)
 	@TRUEDRAFT_EXAMPLES=2500 $(BIN)/python -m pytest --timeout 3000 tests/verifier_service/test_fuzz.py $(ARGS)
 	@TRUEDRAFT_EXAMPLES=1000 $(BIN)/python -m pytest --timeout 3000 tests/gateway/http/test_fuzz.py $(ARGS)
 

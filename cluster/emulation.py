@@ -20,6 +20,9 @@ os.environ.setdefault("RAY_worker_niceness", "0")
 # An emulated GPU is a number: what a replica sees of real devices is not Ray's to change.
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
+# Serve's proxy would otherwise read messages of 2 GiB before anything here can refuse them.
+os.environ.setdefault("RAY_SERVE_GRPC_MAX_MESSAGE_SIZE", str(64 * 2**20))
+
 import psutil
 import ray
 from ray.cluster_utils import Cluster

@@ -14,6 +14,7 @@ from cluster.speculation.provenance import Numerics
 from cluster.speculation.request import TokenLogprob
 from cluster.speculation.sampling import target_probs
 from verifier_service.audit.auditor import Auditor
+from verifier_service.grammar import GrammarError
 from verifier_service.logprobs import logprobs_of
 from verifier_service.replaying import Replaying
 from verifier_service.sequence import Sequence
@@ -114,7 +115,11 @@ def _case(sequence: Sequence, logits: Tensor) -> _Case | Faulted:
     # The largest of a row is NaN if any is; single tokens may well be at minus infinity.
     if not bool(logits.amax(dim=-1).isfinite().all()):
         return Faulted(sequence, "the model's logits are no distribution: they are not finite", sound=False)
-    controlled = sequence.controller.apply(logits, sequence.block)
+    try:
+        controlled = sequence.controller.apply(logits, sequence.block)
+    except GrammarError as error:
+        # One that is too large to follow shows it only on the way.
+        return Faulted(sequence, f"the grammar cannot be followed: {error}", asked=True)
     if not bool(controlled.amax(dim=-1).isfinite().all()):
         return Faulted(sequence, "the request's parameters forbid every token", asked=True)
     request = sequence.request

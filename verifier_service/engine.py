@@ -320,7 +320,12 @@ class Engine:
         for outcome in self._decisions.decide(rows):
             match outcome:
                 case Decided(sequence):
-                    events, reason = self._commits.commit(outcome)
+                    try:
+                        events, reason = self._commits.commit(outcome)
+                    except GrammarError as error:
+                        detail = f"the grammar cannot be followed: {error}"
+                        self._fail(sequence, detail, sound=False, event=Unfollowable("", detail))
+                        continue
                     self._events.extend((sequence, event) for event in events)
                     if reason is not None:
                         self._admission.leave(sequence, reason)

@@ -6,10 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from llguidance import LLMatcher, LLTokenizer
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from llguidance.hf import from_tokenizer
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
+
+# A row of the parser has an item or more for each optional property that may come next. Errors say nothing of
+# the text, and go to whoever asked, not to standard error.
+_LIMITS = LLParserLimits(max_items_in_row=20_000, verbose_errors=False)
+_SILENT = 0
+_SHORTENED = "<non-verbose/>"
 
 
 class GrammarError(ValueError):
@@ -37,7 +43,9 @@ class Grammars:
         if self._read is None:
             ends = sorted(self._ends) or None
             self._read = from_tokenizer(self._tokenizer, self._vocab_size, ends)  # type: ignore[arg-type]
-        return GrammarConstraint(LLMatcher(self._read, grammar), self._vocab_size, self._ends)
+        return GrammarConstraint(
+            LLMatcher(self._read, grammar, log_level=_SILENT, limits=_LIMITS), self._vocab_size, self._ends
+        )
 
 
 class GrammarConstraint:
@@ -50,8 +58,9 @@ class GrammarConstraint:
         self._check()
 
     def emit(self, token: int) -> None:
-        """One more token of the output. Raises OutsideGrammarError."""
+        """One more token of the output. Raises GrammarError; OutsideGrammarError if the token is at fault."""
         if self._matcher.try_consume_tokens([token]) != 1:
+            self._check()
             raise OutsideGrammarError(f"token {token} is not in the language of the grammar")
 
     def allowed(self, path: Sequence[int]) -> Tensor | None:
@@ -81,4 +90,4 @@ class GrammarConstraint:
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            raise GrammarError(" ".join(self._matcher.get_error().split()))
+            raise GrammarError(" ".join(self._matcher.get_error().removesuffix(_SHORTENED).split()))

@@ -70,7 +70,12 @@ def _schema(text: str) -> object:
 
 
 def _json(schema: object) -> str:
-    return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=_COMPACT)  # type: ignore[arg-type]
+    try:
+        return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=_COMPACT)  # type: ignore[arg-type]
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError(
+            _FIELD, f"this json_schema cannot be served: {_one_line(str(error))}"
+        ) from None
 
 
 def _one_line(fault: str) -> str:

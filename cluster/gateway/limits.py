@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cluster.gateway.errors import Reason, RequestError
 
-# gRPC's own default, which Ray's proxy lifts to 2 GiB.
+# gRPC's own default, which Ray's proxy lifts to what its environment says, or 2 GiB.
 MAX_MESSAGE_BYTES = 4 * 2**20
 
 

@@ -160,6 +160,10 @@ def test_messages_of_any_size_are_not_taken(cluster, client):
     for caught in (unary, streamed):
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert dict(caught.value.trailing_metadata())["truedraft-reason"] == "payload_too_large"
+    # Far beyond, Serve's proxy does not read it at all.
+    with pytest.raises(grpc.RpcError) as unread:
+        cluster.stub.Complete(pb.GenerateRequest(prompt="x" * (17 * MAX_MESSAGE_BYTES)))
+    assert unread.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     with pytest.raises(openai.APIStatusError) as posted:
         client.completions.create(model="tiny", prompt="x" * MAX_MESSAGE_BYTES)
     assert posted.value.status_code == 413

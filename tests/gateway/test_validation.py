@@ -179,6 +179,11 @@ def test_messages_go_through_the_chat_template():
             "response_format",
             "strang",
         ),
+        (
+            {"response_format": pb.ResponseFormat(json_schema='{"items": ' * 200 + "{}" + "}" * 200)},
+            "response_format",
+            "recursion limit",
+        ),
         ({"response_format": pb.ResponseFormat(regex="[a")}, "response_format", "regex cannot be served"),
         ({"response_format": pb.ResponseFormat(regex="a" * 65537)}, "response_format", "at most 65536"),
         (

@@ -12,7 +12,7 @@ from cluster.checkpoints import load_model, resolve
 from cluster.checkpoints.tiny import CONTEXT_LENGTH
 from cluster.drafting import NgramDrafter
 from cluster.speculation.law import BLOCK, COUPLED, NONE, REJECTION
-from cluster.speculation.request import FinishReason, Unfollowable
+from cluster.speculation.request import Finished, FinishReason, Unfollowable
 from drafter_service.drafters.causal_lm import CausalLmDrafter
 from tests.verifier_service.helpers import Scripted, accounted, alone, oracle
 from verifier_service.batch import answer_all
@@ -105,6 +105,35 @@ def test_resumed_tokens_outside_the_grammar_fail_their_request_alone(engine_with
     assert isinstance(event, Unfollowable)
     assert (event.field, "grammar" in event.detail) == ("resumed_output_ids", True)
     assert alone(engine, request_for(max_tokens=3)).finished is not None
+
+
+# Within what a grammar may be, and beyond what can be followed: its mask, or the token after it, is too much.
+HUGE = {
+    "a regular expression": LLMatcher.grammar_from_regex("(a{1000}){1000}"),
+    "nothing at all": LLMatcher.grammar_from_json_schema('{"$ref": "#"}'),
+}
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_a_grammar_that_cannot_be_followed_fails_its_request_alone(engine_with, request_for, drafters, name):
+    engine, events, other = engine_with(LocalDrafting(drafters["ngram"]())), [], []
+    engine.submit(request_for(request_id="other", max_tokens=20), other.append)
+    engine.submit(request_for(grammar=HUGE[name]), events.append)
+    while engine.load().active or engine.load().queued:
+        engine.step()
+    assert isinstance(events[-1], Unfollowable)
+    assert "the grammar cannot be followed" in events[-1].detail
+    assert not any(mark in events[-1].detail for mark in ("<", "⟦", "\n"))
+    assert isinstance(other[-1], Finished)
+    assert engine.load().kv_tokens == 0
+
+
+def test_a_schema_of_many_properties_is_followed(engine_with, request_for):
+    properties = {f"p{index}": {"type": "boolean"} for index in range(1500)}
+    schema = json.dumps({"type": "object", "properties": properties, "additionalProperties": False})
+    grammar = LLMatcher.grammar_from_json_schema(schema, overrides={"whitespace_flexible": False})
+    answer = alone(engine_with(), request_for(temperature=1.0, grammar=grammar, max_tokens=20))
+    assert answer.text.startswith("{")
 
 
 def test_masks_are_rolled_back(loaded):

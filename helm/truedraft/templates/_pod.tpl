@@ -161,6 +161,7 @@ spec:
 - {name: HF_HOME, value: /var/cache/truedraft/huggingface}
 - {name: PYTHONDONTWRITEBYTECODE, value: "1"}
 - {name: RAY_USAGE_STATS_ENABLED, value: "0"}
+- {name: RAY_SERVE_GRPC_MAX_MESSAGE_SIZE, value: "67108864"}
 {{- with .Values.model.hub.existingSecret }}
 - name: HF_TOKEN
   valueFrom: {secretKeyRef: {name: {{ . }}, key: {{ $.Values.model.hub.key }}}}
