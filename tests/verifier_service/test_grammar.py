@@ -15,7 +15,7 @@ from cluster.speculation.law import BLOCK, COUPLED, NONE, REJECTION
 from cluster.speculation.request import Finished, FinishReason, Unfollowable
 from drafter_service.drafters.causal_lm import CausalLmDrafter
 from tests.verifier_service.helpers import Scripted, accounted, alone, oracle
-from verifier_service.batch import answer_all
+from verifier_service.batch import Answer, answer_all
 from verifier_service.drafting.local import LocalDrafting
 from verifier_service.grammar import GrammarError, Grammars
 
@@ -96,6 +96,25 @@ def test_an_interrupted_answer_stays_in_its_grammar(engine_with, request_for):
     whole = alone(engine_with(), request)
     rest = alone(engine_with(), replace(request, resumed_ids=tuple(whole.token_ids[:9])))
     assert rest.token_ids == whole.token_ids[9:]
+
+
+def test_an_answer_that_gave_its_place_away_stays_in_its_grammar(engine_with, request_for, drafters):
+    """vllm PR#30916."""
+    requests = [
+        request_for(temperature=1.0, grammar=JSON, max_tokens=150, seed=seed, request_id=str(seed))
+        for seed in range(6)
+    ]
+    engine = engine_with(LocalDrafting(drafters["ngram"]()), kv_tokens=192)
+    answers, gave_way = [Answer() for _ in requests], 0
+    for request, answer in zip(requests, answers, strict=True):
+        engine.submit(request, answer.take)
+    while not all(answer.finished for answer in answers):
+        engine.step()
+        gave_way = max(gave_way, engine._admission.returning)
+    assert gave_way
+    for request, answer in zip(requests, answers, strict=True):
+        valid(answer.text)
+        assert answer.token_ids == alone(engine_with(), replace(request, law=NONE)).token_ids
 
 
 def test_resumed_tokens_outside_the_grammar_fail_their_request_alone(engine_with, request_for):
