@@ -24,10 +24,10 @@ INSTALL := $(PIP) install --quiet --quiet --constraint constraints.txt
 PHOENIX := .venv-phoenix/bin/phoenix
 SAY := printf '==> %s\n'
 
-.PHONY: help setup demo trace-demo test lint bench equality rows distribution parameters audit chaos clients fuzz verify soak rehearsal protos chart clean
+.PHONY: help setup demo trace-demo trace-ui test lint bench equality rows distribution parameters audit chaos clients fuzz verify soak rehearsal protos chart clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## create .venv and install everything, pinned
 
@@ -48,6 +48,9 @@ demo: setup ## start a cluster on this machine and show what it serves
 
 trace-demo: setup $(PHOENIX) ## the same with a tracing UI, in an environment of its own, until Ctrl-C
 	@$(BIN)/python -m cluster.trace_demo --phoenix $(PHOENIX) $(ARGS)
+
+trace-ui: setup $(PHOENIX) ## look for requests by their law in the tracing UI, in a real browser
+	@$(BIN)/python -m tests.browser.trace_ui --phoenix $(PHOENIX) $(ARGS)
 
 $(PHOENIX): constraints-phoenix.txt
 	@$(SAY) "installing arize-phoenix into .venv-phoenix (850 MB)"
@@ -95,7 +98,7 @@ fuzz: setup ## ask 5,000 random messages through gRPC, as many of the engine alo
 	@TRUEDRAFT_EXAMPLES=2500 $(BIN)/python -m pytest --timeout 3000 tests/verifier_service/test_fuzz.py $(ARGS)
 	@TRUEDRAFT_EXAMPLES=1000 $(BIN)/python -m pytest --timeout 3000 tests/gateway/http/test_fuzz.py $(ARGS)
 
-verify: equality rows distribution parameters audit chaos clients fuzz ## every long check that `make test` leaves out
+verify: equality rows distribution parameters audit trace-ui chaos clients fuzz ## every long check that `make test` leaves out
 
 soak: setup ## serve mixed traffic for half an hour: nothing fails, nothing differs, memory is flat
 	@$(BIN)/python -m cluster.bench.soak $(ARGS)
