@@ -16,6 +16,7 @@ Tokens = Annotated[int, typer.Option(min=8, help="The most tokens of each answer
 Pairs = Annotated[int, typer.Option(min=1, help="Repetitions; fewer than 7 resolve little.")]
 Minutes = Annotated[float, typer.Option(help="Begin nothing new after so long.")]
 Out = Annotated[Path | None, typer.Option(help="Write every figure to this file, as JSON.")]
+SoFar = Annotated[Path, typer.Option(help="What was found so far; a run goes on from there.")]
 Picture = Annotated[Path | None, typer.Option(help="Draw them to this file, .svg or .png.")]
 
 
@@ -65,16 +66,17 @@ def lossy(
 @bench.command()
 def overhead(
     tokens: Tokens = 32,
-    pairs: Pairs = 15,
+    pairs: Annotated[int, typer.Option(min=1, help="Repetitions; fewer than 30 resolve little.")] = 30,
     minutes: Minutes = float("inf"),
     model: Model = None,
+    out: SoFar = Path("bench-results/overhead.jsonl"),
     as_json: Json = False,
 ) -> None:
     """What traces, metrics and audits cost of the throughput."""
     with failures(as_json):
         from cluster.bench.run_overhead import run_overhead
 
-        met = run_overhead(model, tokens, pairs, minutes, as_json)
+        met = run_overhead(model, tokens, pairs, minutes, out, as_json)
     raise typer.Exit(0 if met else 1)
 
 
@@ -85,9 +87,7 @@ def audit(
     layers: Annotated[int, typer.Option(min=2, help="Of the model that the drafter keeps.")] = 20,
     minutes: Minutes = float("inf"),
     model: Model = None,
-    out: Annotated[Path, typer.Option(help="Findings so far; a run goes on from there.")] = Path(
-        "bench-results/audit.jsonl"
-    ),
+    out: SoFar = Path("bench-results/audit.jsonl"),
     as_json: Json = False,
 ) -> None:
     """How many tokens live audits need to find a planted fault, and that they are silent without one."""

@@ -42,6 +42,9 @@ _ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 _NOBODY = "http://127.0.0.1:9"
 BARE = "nothing observed"
 
+# Seconds that every contestant took in one repetition, by its name.
+Pair = Mapping[str, float]
+
 
 @dataclass(frozen=True, slots=True)
 class Observing:
@@ -100,36 +103,43 @@ def measure(
     spec: VerifierSpec,
     collector: str,
     tokens: int,
+    turns: Sequence[Pair],
     pairs: int,
-    say: Callable[[str], None],
+    keep: Callable[[Pair], None],
     minutes: float = math.inf,
-) -> list[Cost]:
-    """collector: an OTLP endpoint that takes spans; minutes: after which no repetition is begun. Raises
-    RuntimeError if observing changes an answer."""
+) -> None:
+    """Takes turns until there are so many pairs. collector: an OTLP endpoint that takes spans; turns: of
+    earlier runs; keep: told of each new one; minutes: after which none is begun. Raises RuntimeError if
+    observing changes an answer."""
     requests = _requests(loaded, tokens)
     bare = build_engine(loaded, replace(spec, audit=False), LocalDrafting(NgramDrafter()), NoOpTracer())
     contestants = {BARE: _Contestant(bare, NoOpTracer(), requests)}
     for each in OBSERVING:
         contestants[each.name] = _observed(each, loaded, spec, collector, requests)
-    seconds: dict[str, list[float]] = {name: [] for name in contestants}
     began = time.monotonic()
-    for repetition in range(-1, pairs):
-        if repetition > 0 and time.monotonic() - began > 60 * minutes:
+    # The first turn of a process is slower, and is not kept.
+    for number in range(len(turns) - 1, pairs):
+        if number > len(turns) and time.monotonic() - began > 60 * minutes:
             break
-        say(f"repetition {repetition + 1} of {pairs}")
+        seconds, counts = {}, set()
         # Round about, so that none always comes after the same one.
         names = list(contestants)
-        shift = repetition % len(names)
-        counts = set()
+        shift = number % len(names)
         for name in names[shift:] + names[:shift]:
-            count, took = contestants[name].run()
+            count, seconds[name] = contestants[name].run()
             counts.add(count)
-            if repetition >= 0:
-                seconds[name].append(took)
         if len(counts) > 1:
             raise RuntimeError(f"observation changed the number of tokens: {sorted(counts)}")
+        if number >= len(turns):
+            keep(seconds)
+
+
+def costs(turns: Sequence[Pair]) -> list[Cost]:
+    """What turns say. Raises ValueError without any."""
+    bare = [turn[BARE] for turn in turns]
     return [
-        Cost(each.name, each.least, paired_ratio(seconds[BARE], seconds[each.name])) for each in OBSERVING
+        Cost(each.name, each.least, paired_ratio(bare, [turn[each.name] for turn in turns]))
+        for each in OBSERVING
     ]
 
 
@@ -182,8 +192,8 @@ def _environment(settings: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def render(costs: Sequence[Cost], console: Console) -> None:
-    table = Table(title="Throughput with observation, over without: median [95 %]")
+def render(costs: Sequence[Cost], pairs: int, console: Console) -> None:
+    table = Table(title=f"Throughput with observation, over without: median [95 %] of {pairs} pairs")
     for name in ("observed", "throughput", "must be", ""):
         table.add_column(name, justify="left" if name == "observed" else "right")
     for cost in costs:

@@ -3,7 +3,7 @@
 import pytest
 
 from cluster.bench.otlp_sink import sinking
-from cluster.bench.overhead import OBSERVING, Cost, measure
+from cluster.bench.overhead import BARE, OBSERVING, Cost, costs, measure
 from cluster.bench.statistics import Ratio
 from cluster.checkpoints.tiny import build_tiny
 from cluster.telemetry.setup import shutdown
@@ -11,20 +11,22 @@ from verifier_service.build import load_target
 from verifier_service.spec import VerifierSpec
 
 
-def test_every_kind_of_observation_is_measured(tmp_path, caplog):
+def test_every_kind_of_observation_is_measured(tmp_path):
     spec = VerifierSpec(model=str(build_tiny(tmp_path / "tiny", seed=1)), threads=1, replay_share=0.0)
     loaded = load_target(spec)
     # Messages need no template here.
     loaded.tokenizer.chat_template = "{% for message in messages %}{{ message['content'][:20] }}{% endfor %}"
-    said = []
+    turns = [dict.fromkeys([BARE, *(each.name for each in OBSERVING)], 1.0)]
     try:
         with sinking() as collector:
-            costs = measure(loaded, spec, collector, tokens=8, pairs=2, say=said.append)
+            measure(loaded, spec, collector, 8, tuple(turns), pairs=3, keep=turns.append)
     finally:
         shutdown()
-    assert [cost.name for cost in costs] == [each.name for each in OBSERVING]
-    assert all(0.0 < cost.throughput.median < 5.0 for cost in costs)
-    assert len(said) == 3
+    # The one that was known counts, and the first of this process does not.
+    assert len(turns) == 3
+    found = costs(turns)
+    assert [cost.name for cost in found] == [each.name for each in OBSERVING]
+    assert all(0.0 < cost.throughput.median < 5.0 for cost in found)
 
 
 @pytest.mark.parametrize(
