@@ -23,6 +23,8 @@ from cluster.checkpoints import CheckpointError, resolve
 from cluster.config import EXPOSED_DRAFTS, EXPOSED_GATEWAY, ClusterConfig, Placement
 from cluster.emulation import EmulatedCluster, emulated, sigterm_exits
 from cluster.gateway.ingress import SERVICER, SERVICER_ON_LOOPBACK
+from drafter_service.deployment import load
+from drafter_service.spec import DrafterKind
 
 log = logging.getLogger(__name__)
 
@@ -108,8 +110,12 @@ def running(config: ClusterConfig) -> Iterator[Running]:
 def _fetch(config: ClusterConfig) -> None:
     try:
         resolve(config.model, config.cache_dir)
-        if config.drafter_spec().model:
-            resolve(config.drafter_spec().model, config.cache_dir)
+        spec = config.drafter_spec()
+        if spec.kind == DrafterKind.DFLASH:
+            # Whether it fits its target is better known before anything is started.
+            load(spec)
+        elif spec.model:
+            resolve(spec.model, config.cache_dir)
     except CheckpointError as error:
         raise StartError(f"{error}.") from None
 

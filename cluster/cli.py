@@ -61,7 +61,9 @@ def serve(
         typer.Option("--emulate", help="Start Ray nodes here, labelled as a head, an L4 and an H100 node."),
     ] = False,
     model: Annotated[str | None, typer.Option(help="Packaged name, local directory or hub id.")] = None,
-    drafter: Annotated[str | None, typer.Option(help="ngram, causal_lm or off.")] = None,
+    drafter: Annotated[
+        str | None, typer.Option(help="ngram, causal_lm, off, or the folder or hub id of a DFlash drafter.")
+    ] = None,
     block_length: Annotated[int | None, typer.Option(help="Drafts a round.")] = None,
     tls_cert: Annotated[
         Path | None,
@@ -91,7 +93,7 @@ def serve(
     if model is not None:
         flags["model"] = model
     if drafter is not None:
-        flags |= {"drafter.mode": "off"} if drafter == "off" else {"drafter.kind": drafter}
+        flags |= _drafter_flags(drafter)
     if block_length is not None:
         flags["verifier.block_length"] = block_length
     if plaintext:
@@ -370,6 +372,19 @@ def lab(
     with failures(as_json, bad="BAD_PICTURE"):
         as_expected = run(as_json, picture)
     raise typer.Exit(0 if as_expected else 1)
+
+
+def _drafter_flags(drafter: str) -> dict[str, object]:
+    """What `--drafter` sets: a kind, off, or a checkpoint of a block-diffusion drafter."""
+    if drafter == "off":
+        return {"drafter.mode": "off"}
+    folder = Path(drafter).expanduser()
+    if folder.is_dir():
+        # Replicas have working directories of their own.
+        return {"drafter.kind": "dflash", "drafter.model": str(folder.absolute())}
+    if "/" in drafter:
+        return {"drafter.kind": "dflash", "drafter.model": drafter}
+    return {"drafter.kind": drafter}
 
 
 def _law_params(given: Sequence[str]) -> dict[str, float]:

@@ -207,8 +207,9 @@ class Verifier(_Section):
 
 class Drafter(_Section):
     """mode: remote drafts in the drafter deployment, local inside the verifiers (n-gram only), both where a
-    request does better, off not at all; model: of a causal_lm, unset drafts with the target itself; ports:
-    first and last of a range to listen on, unset takes any free port.
+    request does better, off not at all; model: of a causal_lm, unset drafts with the target itself; of a
+    dflash, the folder or hub id of a checkpoint that was made for the target; dtype: also of the features
+    that a dflash is sent; ports: first and last of a range to listen on, unset takes any free port.
     """
 
     mode: DraftingMode = DraftingMode.REMOTE
@@ -233,6 +234,8 @@ class Drafter(_Section):
             raise ValueError(f"mode local drafts with kind ngram only, not {self.kind.value}")
         if self.kind is DrafterKind.NGRAM and self.model is not None:
             raise ValueError("kind ngram takes no model")
+        if self.kind is DrafterKind.DFLASH and not self.model:
+            raise ValueError("kind dflash needs a model, the folder or hub id of its checkpoint")
         if self.ports is not None and self.ports[0] > self.ports[1]:
             raise ValueError(f"ports are first and last of a range, got {self.ports[0]} and {self.ports[1]}")
         return self
@@ -398,6 +401,7 @@ class ClusterConfig(_Section):
 
     def verifier_spec(self) -> VerifierSpec:
         own = {name: getattr(self.verifier, name) for name in _shared(VerifierSpec, Verifier)}
+        reads = self.drafter.kind is DrafterKind.DFLASH and self.drafts_remotely
         return VerifierSpec(
             model=self.model,
             cache_dir=self._cache_dir,
@@ -406,6 +410,8 @@ class ClusterConfig(_Section):
             replay_share=self.audit.replay_share,
             domains=self.domains,
             channel=self.channel.channel(),
+            drafter=(self.drafter.model or "") if reads else "",
+            feature_dtype=self.drafter.dtype,
             **own,
         )
 

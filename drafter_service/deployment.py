@@ -42,9 +42,9 @@ def load(spec: DrafterSpec) -> Loaded:
     shared, vocab_size = tokenizer_hash(tokenizer), len(tokenizer)
     if spec.kind == DrafterKind.NGRAM:
         return Loaded(NgramDrafter(), shared, vocab_size)
-    if spec.kind in (DrafterKind.DFLASH, DrafterKind.DFLASH2):
+    if spec.kind == DrafterKind.DFLASH:
         target = resolve(spec.target, cache_dir)
-        block = load_drafter(spec.model, spec.kind, target, shared, vocab_size, spec.dtype, spec.device)
+        block = load_drafter(spec.model, target, shared, vocab_size, spec.dtype, spec.device)
         return Loaded(block, shared, vocab_size)
     checkpoint = resolve(spec.model, cache_dir)
     own = tokenizer_hash(load_tokenizer(checkpoint))

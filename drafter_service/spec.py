@@ -10,18 +10,18 @@ from cluster.channel.spec import LOOPBACK, Channel
 
 class DrafterKind(StrEnum):
     """How a replica drafts: by looking up the text itself, with a causal language model, or a block at once
-    from the target's hidden states."""
+    from the target's hidden states, with DFlash or DFlash 2, whichever the checkpoint is."""
 
     NGRAM = "ngram"
     CAUSAL_LM = "causal_lm"
     DFLASH = "dflash"
-    DFLASH2 = "dflash2"
 
 
 @dataclass(frozen=True, slots=True)
 class DrafterSpec:
     """target: checkpoint reference of the target, whose tokenizer is the drafter's too; model: checkpoint
-    reference of the draft model, empty for a kind without one; dtype, device: as torch names them;
+    reference of the draft model, empty for a kind without one; dtype, device: as torch names them,
+    dtype also of the features that are sent;
     cache_dir: where packaged checkpoints lie, None for the default; ports: the first free one of
     first..last is listened on, None for any; host: to listen on, empty for the node's address; channel:
     certificates of the streams from verifiers; threads: CPU threads, 0 leaves torch's choice.

@@ -18,6 +18,8 @@ from cluster.checkpoints.loading import (
     weights_hash,
 )
 from cluster.checkpoints.registry import Checkpoint, resolve
+from cluster.drafting.block_diffusion import read_fusing
+from cluster.drafting.drafter_checkpoints import resolve_drafter
 from cluster.scheduling import VerifyCost, planner_of
 from cluster.speculation.provenance import Numerics
 from cluster.telemetry.labels import Domains
@@ -53,10 +55,13 @@ class LoadedTarget:
 def load_target(spec: VerifierSpec) -> LoadedTarget:
     """Loads the spec's checkpoint, checks whether its rows are bitwise invariant here, and times its steps.
 
-    Raises CheckpointError; ValueError for a model whose attention is not supported, and for int8 elsewhere
-    than on a CPU.
+    Raises CheckpointError, also for a drafter that cannot read this target; ValueError for a model whose
+    attention is not supported, and for int8 elsewhere than on a CPU.
     """
     checkpoint = resolve(spec.model, Path(spec.cache_dir) if spec.cache_dir else None)
+    fusing = None
+    if spec.drafter:
+        fusing = read_fusing(Path(resolve_drafter(spec.drafter).path), spec.feature_dtype)
     tokenizer = load_tokenizer(checkpoint)
     integers = spec.dtype == INT8
     model = load_model(checkpoint, "float32" if integers else spec.dtype, spec.device)
@@ -64,7 +69,7 @@ def load_target(spec: VerifierSpec) -> LoadedTarget:
         quantize(model)
     stop_ids = end_of_sequence_ids(model, tokenizer)
     # Before the target packs the weights away.
-    target = TargetModel(model, weights_hash(model), spec.threads, integers)
+    target = TargetModel(model, weights_hash(model), spec.threads, integers, fusing)
     invariant = rows_are_invariant(target)
     log.info("%s: rows are %s invariant", spec.model, "bitwise" if invariant else "not bitwise")
     numerics = target.numerics(invariant)

@@ -5,7 +5,7 @@ Every other family, and every model whose logits come out different, runs throug
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,9 +34,10 @@ def can_decode(model: PreTrainedModel) -> bool:
 
 class Decoder:
     """Takes over the weights of a model that `can_decode` accepts. room: what heads are filled up to;
-    integers: products are kept as int8, for weights that `quantize` rounded."""
+    integers: products are kept as int8, for weights that `quantize` rounded; taps: layers, counted from 0
+    and ascending, whose outputs are read, after the last one the normed output."""
 
-    def __init__(self, model: Any, room: int, integers: bool = False) -> None:
+    def __init__(self, model: Any, room: int, integers: bool = False, taps: Sequence[int] = ()) -> None:
         config, layers = model.config, model.model.layers
         attention = layers[0].self_attn
         self._vocab: int = config.vocab_size
@@ -55,25 +56,62 @@ class Decoder:
         self._eps = np.float32(self._shape.eps)
         self._weights = _layer_weights(layers, room, integers)
         self._windows = np.array([_window(layer.self_attn, config) for layer in layers], np.int64)
+        # Layers run in one call from each tap to the next.
+        ends = [tap + 1 for tap in taps]
+        self._taps = len(ends)
+        if ends[-1:] != [len(layers)]:
+            ends.append(len(layers))
+        self._calls = [
+            (first, end, _some(self._weights, first, end))
+            for first, end in zip([0, *ends], ends, strict=False)
+        ]
 
-    def forward(self, tokens: Tensor, positions: Tensor, batch: Batch, keep: Tensor) -> Tensor:
-        """tokens, positions: int64 [rows]; keep: rows that need logits; returns float32 [len(keep), V]."""
+    def forward(
+        self, tokens: Tensor, positions: Tensor, batch: Batch, keep: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """tokens, positions: int64 [rows]; keep: rows that need logits.
+
+        Returns those, float32 [len(keep), V], and outputs of the tapped layers side by side, [rows, m·d].
+        """
         hidden: Floats = self._embedding[tokens.numpy()]
         cos, sin = self._turned(int(positions.max()) + 1)
         keys, values = batch.pool.keys.numpy(), batch.pool.values.numpy()
         places = batch.tables, batch.owners, batch.positions
-        run_layers(hidden, self._weights, self._shape, cos, sin, keys, values, *places, self._windows)
+        size = hidden.shape[1]
+        tapped = np.empty((len(hidden), self._taps * size), np.float32)
+        for number, (first, end, weights) in enumerate(self._calls):
+            held = keys[first:end], values[first:end]
+            windows = self._windows[first:end]
+            run_layers(hidden, weights, self._shape, cos, sin, *held, *places, windows)
+            if number < self._taps:
+                tapped[:, number * size : (number + 1) * size] = hidden
+        if self._taps == len(self._calls):
+            rows = np.empty_like(hidden)
+            norm(hidden, self._norm, self._eps, rows)
+            tapped[:, -size:] = rows
         last = hidden[keep.numpy()]
         norm(last, self._norm, self._eps, last)
         logits = np.empty((len(last), self._head.values.shape[0] * PANEL), np.float32)
         linear(last, self._head, logits)
-        return torch.from_numpy(logits)[:, : self._vocab]
+        features = torch.from_numpy(tapped) if self._taps else None
+        return torch.from_numpy(logits)[:, : self._vocab], features
 
     def _turned(self, positions: int) -> tuple[Floats, Floats]:
         """Cosine and sine of at least that many positions: [n, dim] each."""
         if len(self._turns[0]) < positions:
             self._turns = _turns(self._rotary, 2 * positions)
         return self._turns
+
+
+def _some(weights: LayerWeights, first: int, end: int) -> LayerWeights:
+    """Those of layers first..end - 1."""
+
+    def part(each: Any) -> Any:
+        if isinstance(each, Panels):
+            return Panels(each.values[first:end], each.scales[first:end])
+        return each[first:end]
+
+    return LayerWeights(*map(part, weights))
 
 
 def _array(tensor: Tensor) -> Floats:

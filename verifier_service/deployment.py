@@ -69,6 +69,7 @@ class VerifierDeployment:
                     target_model=loaded.checkpoint.reference,
                     target_revision=loaded.checkpoint.revision,
                     verifier_replica=self._replica,
+                    features=loaded.model.fuser.info if loaded.model.fuser is not None else None,
                 )
                 # By name: the drafters may be deployed anew, or come later.
                 handle: Any = serve.get_deployment_handle("DrafterDeployment", drafters, _check_exists=False)

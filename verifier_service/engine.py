@@ -311,6 +311,7 @@ class Engine:
     def _caught_up(self, sequence: Sequence, rows: Rows) -> None:
         """A chunk of given tokens, or of those that a preemption cost, is in the sequence's cache."""
         self._admission.computed(sequence)
+        self._rounds.computed(sequence)
         if self._meters is not None and sequence.replay is None:
             source = names.RECOMPUTED if sequence.returning else names.COMPUTED
             self._meters.prompt(source, len(rows.tokens))

@@ -23,16 +23,29 @@ class KVPool:
     """Room for `tokens` tokens of every layer. dim: of a head, the model's filled up to a multiple of LANES.
 
     keys: [layers, pages, kv_heads, dim, PAGE]; values: [layers, pages, kv_heads, PAGE, dim]. Free pages
-    hold zeros: what lies beyond a sequence's tokens still enters products.
+    hold zeros: what lies beyond a sequence's tokens still enters products. fused: what drafters read of the
+    tokens, [pages, PAGE, width], None where they read nothing; kept, shared and lost with keys and values.
     """
 
     def __init__(
-        self, layers: int, kv_heads: int, dim: int, tokens: int, dtype: torch.dtype, device: torch.device
+        self,
+        layers: int,
+        kv_heads: int,
+        dim: int,
+        tokens: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        fused: tuple[int, torch.dtype] | None = None,
     ) -> None:
         self.pages = Pages(pages_of(tokens))
         self.dim = -(-dim // LANES) * LANES
         self.keys = _zeros((layers, self.pages.count, kv_heads, self.dim, PAGE), dtype, device)
         self.values = _zeros((layers, self.pages.count, kv_heads, PAGE, self.dim), dtype, device)
+        self.fused: Tensor | None = None
+        if fused is not None:
+            width, kind = fused
+            # No row is read before it is written.
+            self.fused = torch.empty((self.pages.count, PAGE, width), dtype=kind, device=device)
 
     def open(self) -> SequenceCache:
         return SequenceCache(self)
@@ -107,6 +120,13 @@ class SequenceCache:
         for k in range(self._named, self.length // PAGE):
             self.pool.pages.name(self.pages[k], names.of(tokens, k))
             self._named = k + 1
+
+    def fused(self, start: int, end: int) -> Tensor:
+        """What drafters read of tokens start..end - 1, which are computed: [n, width], the caller's own."""
+        assert self.pool.fused is not None
+        device = self.pool.fused.device
+        at = torch.arange(start, end, device=device)
+        return self.pool.fused[torch.tensor(self.pages, device=device)[at // PAGE], at % PAGE]
 
     def forget(self) -> None:
         """Nobody is to find these pages any more."""

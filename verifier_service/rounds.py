@@ -99,6 +99,7 @@ class Rounds:
         sequence.asked = time.monotonic()
         sequence.deadline = sequence.asked + patience
         sequence.phase = Phase.DRAFTING
+        self._feed(sequence, pools, sequence.pool)
         pools.request(
             sequence.pool,
             DraftTicket(
@@ -114,6 +115,22 @@ class Rounds:
                 ahead=0 if waits else plan.ahead,
             ),
         )
+
+    def computed(self, sequence: Sequence) -> None:
+        """Given tokens are in the sequence's cache: drafters may have what they read of them."""
+        pools = self._pools_of(sequence)
+        if pools is not None:
+            for name in pools.names:
+                self._feed(sequence, pools, name)
+
+    @staticmethod
+    def _feed(sequence: Sequence, pools: Pools, name: str) -> None:
+        """Hands a pool what is in the cache and was not handed to it before; of rows that are not committed
+        nothing may be there."""
+        cache, past = sequence.cache, sequence.past_with(name)
+        if cache is not None and cache.pool.fused is not None and past.fed < cache.length:
+            pools.feed(name, sequence.number, cache.fused(past.fed, cache.length))
+            past.fed = cache.length
 
     def receive(self, sequence: Sequence | None, reply: DraftReply) -> None:
         """Takes a reply to the sequence's present plan; a reply to an earlier one comes too late, since

@@ -50,9 +50,10 @@ class Phase(Enum):
 @dataclass(slots=True)
 class Past:
     """What a sequence had of one drafter pool. rounds: the last that asked it; idle: rounds since; told: how
-    many tokens it was told, prompt included."""
+    many tokens it was told, prompt included; fed: of how many it was handed what drafters read."""
 
     told: int
+    fed: int = 0
     rounds: deque[Round] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     idle: int = 0
 

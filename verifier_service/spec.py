@@ -36,7 +36,8 @@ class VerifierSpec:
     answer, which carry what was committed meanwhile; proposal_entries: of each distribution that drafters
     send under these laws; audit: whether strict laws are audited on live traffic; replay_share: of finished
     answers that are decoded again without drafts; domains: labels of requests that are told apart;
-    channel: certificates of the stream to drafters.
+    channel: certificates of the stream to drafters; drafter: reference of the drafter's checkpoint where it
+    reads the target's hidden states, else empty; feature_dtype: of what it is sent of them.
     """
 
     model: str
@@ -63,3 +64,5 @@ class VerifierSpec:
     replay_share: float = 0.01
     domains: tuple[str, ...] = ()
     channel: Channel = LOOPBACK
+    drafter: str = ""
+    feature_dtype: str = "float32"

@@ -13,11 +13,14 @@ from numba.core import config
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from cluster.drafting.block_diffusion import Fusing
+from cluster.drafting.features import LayerTaps
 from cluster.kernels.attention import PAGE
 from cluster.speculation.provenance import Numerics
 from verifier_service import attention, packing
 from verifier_service.attention import Batch, Segment
 from verifier_service.decoder import Decoder, can_decode
+from verifier_service.fusing import Fuser, check_fusing
 from verifier_service.kv_cache import KVPool, SequenceCache
 from verifier_service.spec import INT8
 
@@ -44,13 +47,19 @@ class TargetModel:
     """A transformers causal LM over paged keys and values, on a CPU through our own kernels.
 
     model: loaded, in evaluation mode; it is changed in place. threads: CPU threads, 0 for all cores;
-    integers: the weights were rounded by `quantize` and are to be kept as int8. pool: of a few thousand
-    tokens, for checks and measurements; an engine has one of its own. Raises ValueError for a model that
-    cannot run so: at once, or at its first forward for attention with a feature that is not implemented.
+    integers: the weights were rounded by `quantize` and are to be kept as int8; fusing: what drafters read,
+    to be kept beside keys and values. pool: of a few thousand tokens, for checks and measurements; an engine
+    has one of its own. Raises ValueError for a model that cannot run so: at once, or at its first forward for
+    attention with a feature that is not implemented; CheckpointError for a drafter of another target.
     """
 
     def __init__(
-        self, model: PreTrainedModel, weights_hash: str, threads: int = 0, integers: bool = False
+        self,
+        model: PreTrainedModel,
+        weights_hash: str,
+        threads: int = 0,
+        integers: bool = False,
+        fusing: Fusing | None = None,
     ) -> None:
         _refuse_unsupported(model)
         most: int = config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
@@ -62,13 +71,21 @@ class TargetModel:
         text = model.config.get_text_config()
         self.vocab_size: int = text.vocab_size
         self.context: int = text.max_position_embeddings
+        self.fuser: Fuser | None = None
+        if fusing is not None:
+            check_fusing(fusing, text.num_hidden_layers, text.hidden_size)
+            self.fuser = Fuser(fusing, self._device, self._dtype)
         self.pool = self.new_pool(_CHECKED_TOKENS)
         self._ours = self._device.type == "cpu" and model.dtype == torch.float32
         self._integers = integers
         if integers and not self._ours:
             raise ValueError("weights in int8 run on a CPU alone")
-        self._decoder = self._own_decoder() if self._ours else None
+        taps = fusing.info.layers if fusing is not None else ()
+        self._decoder = self._own_decoder(taps) if self._ours else None
+        self._taps: LayerTaps | None = None
         if self._decoder is None:
+            if taps:
+                self._taps = LayerTaps(model, taps)
             attention.register()
             model.set_attn_implementation(attention.NAME)
             if self._ours:
@@ -79,14 +96,16 @@ class TargetModel:
 
     def new_pool(self, tokens: int) -> KVPool:
         """Room for the keys and values of so many tokens."""
-        return _pool(self._model, tokens)
+        fused = None if self.fuser is None else (self.fuser.width, self.fuser.dtype)
+        return _pool(self._model, tokens, fused)
 
     @torch.inference_mode()
     def forward(self, batch: Sequence[Rows]) -> list[Tensor]:
         """Logits of the wanted rows: float32 [wanted, V] for each sequence, in order; their caches are of one
         pool.
 
-        Writes the keys and values of all rows; the caller sets the caches' lengths. Raises OutOfPagesError.
+        Writes the keys and values of all rows, and what drafters read of them; the caller sets the caches'
+        lengths. Raises OutOfPagesError.
         """
         numba.set_num_threads(self._threads)
         tokens: list[int] = []
@@ -103,7 +122,10 @@ class TargetModel:
             torch.as_tensor(values, dtype=torch.long, device=self._device)
             for values in (tokens, places.positions, keep)
         )
-        logits = run(ids, positions, places, wanted)
+        logits, features = run(ids, positions, places, wanted)
+        if self.fuser is not None and features is not None and places.pool.fused is not None:
+            own = torch.from_numpy(places.tables[places.owners, places.positions // PAGE])
+            places.pool.fused[own.to(self._device), positions % PAGE] = self.fuser.fuse(features)
         return list(logits.split([rows.wanted for rows in batch]))
 
     def score(self, texts: Sequence[Sequence[int]], wanted: int) -> list[Tensor]:
@@ -111,7 +133,9 @@ class TargetModel:
         pool = self.new_pool(sum(len(text) + PAGE for text in texts))
         return self.forward([Rows(pool.open(), text, 0, wanted) for text in texts])
 
-    def _through_transformers(self, tokens: Tensor, positions: Tensor, batch: Batch, keep: Tensor) -> Tensor:
+    def _through_transformers(
+        self, tokens: Tensor, positions: Tensor, batch: Batch, keep: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
         output = self._model(
             input_ids=tokens[None],
             position_ids=positions[None],
@@ -120,20 +144,20 @@ class TargetModel:
             batch=batch,
         )
         logits: Tensor = output.logits[0].float()
-        return logits
+        return logits, self._taps.take()[0] if self._taps is not None else None
 
     @torch.inference_mode()
-    def _own_decoder(self) -> Decoder | None:
+    def _own_decoder(self, taps: Sequence[int]) -> Decoder | None:
         """A decoder that gives this model's logits, if there is one."""
         if not can_decode(self._model):
             return None
         positions = torch.arange(min(_PROBE_ROWS, self.context))
         probe = (37 * positions * positions + 11) % self.vocab_size
         expected = self._model(probe[None]).logits[0]
-        decoder = Decoder(self._model, self.pool.dim, self._integers)
+        decoder = Decoder(self._model, self.pool.dim, self._integers, taps)
         cache = self.pool.open()
         segments = [Segment(cache, 0, len(probe), 0)]
-        got = decoder.forward(probe, positions, Batch(segments), positions)
+        got, _ = decoder.forward(probe, positions, Batch(segments), positions)
         cache.release()
         if torch.allclose(got, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max())):
             return decoder
@@ -158,12 +182,12 @@ class TargetModel:
         )
 
 
-def _pool(model: PreTrainedModel, tokens: int) -> KVPool:
+def _pool(model: PreTrainedModel, tokens: int, fused: tuple[int, torch.dtype] | None) -> KVPool:
     config = model.config.get_text_config()
     heads: int = config.num_attention_heads
     kv_heads: int = getattr(config, "num_key_value_heads", None) or heads
     dim: int = getattr(config, "head_dim", None) or config.hidden_size // heads
-    return KVPool(config.num_hidden_layers, kv_heads, dim, tokens, model.dtype, model.device)
+    return KVPool(config.num_hidden_layers, kv_heads, dim, tokens, model.dtype, model.device, fused)
 
 
 def _rope_types(value: object) -> set[str]:

@@ -139,7 +139,7 @@ class Projection(nn.Module):
     def __init__(self, fc: Tensor, norm: Tensor, eps: float) -> None:
         super().__init__()
         self.fc, self.norm = nn.Buffer(fc), nn.Buffer(norm)
-        self._eps = eps
+        self.eps = eps
         whole = hashlib.sha256()
         for tensor in (fc, norm):
             whole.update(f"{tuple(tensor.shape)}:{tensor.dtype}".encode())
@@ -151,7 +151,7 @@ class Projection(nn.Module):
         rows = nn.functional.linear(features, self.fc)
         wide = rows.float()
         # Rounded as in the layers that the weights were trained with: before the weight, and after.
-        normed = (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self._eps)).to(rows.dtype)
+        normed = (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)).to(rows.dtype)
         return self.norm * normed
 
 

@@ -30,6 +30,7 @@ def test_defaults_place_drafters_on_the_cheap_type_and_verifiers_on_the_large_on
 def test_every_field_of_the_specs_can_be_set():
     # Set in sections of their own.
     elsewhere = {"model", "cache_dir", "drafting", "audit", "replay_share", "domains", "channel"}
+    elsewhere |= {"drafter", "feature_dtype"}
     verifier = {field.name for field in dataclasses.fields(VerifierSpec)} - elsewhere
     assert verifier <= set(Verifier.model_fields)
     drafter = {field.name for field in dataclasses.fields(DrafterSpec)}
@@ -89,6 +90,16 @@ def test_a_causal_lm_without_a_model_is_the_target_itself():
     assert (spec.kind, spec.model, spec.target) == (DrafterKind.CAUSAL_LM, "m", "m")
     spec = load_config(None, ["drafter.kind=causal_lm", "drafter.model=d"]).drafter_spec()
     assert spec.model == "d"
+
+
+def test_a_drafter_that_reads_the_target_is_named_to_both_sides():
+    given = ["drafter.kind=dflash", "drafter.model=d", "drafter.dtype=bfloat16"]
+    drafter, verifier = load_config(None, given).drafter_spec(), load_config(None, given).verifier_spec()
+    assert (drafter.kind, drafter.model, drafter.dtype) == ("dflash", "d", "bfloat16")
+    assert (verifier.drafter, verifier.feature_dtype) == ("d", "bfloat16")
+    assert load_config(None, [*given, "drafter.mode=off"]).verifier_spec().drafter == ""
+    with pytest.raises(ConfigError, match="kind dflash needs a model"):
+        load_config(None, given[:1])
 
 
 def test_certificates_reach_both_sides_of_the_channel():

@@ -28,9 +28,9 @@ class Pools:
         for port in self._ports.values():
             port.open(spec)
 
-    def feed(self, sequence: int, rows: Tensor) -> None:
-        for port in self._ports.values():
-            port.feed(sequence, rows)
+    def feed(self, pool: str, sequence: int, rows: Tensor) -> None:
+        """Raises KeyError for an unknown pool."""
+        self._ports[pool].feed(sequence, rows)
 
     def request(self, pool: str, ticket: DraftTicket) -> None:
         """Raises KeyError for an unknown pool."""

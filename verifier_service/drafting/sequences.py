@@ -44,7 +44,7 @@ class Sequence:
     it; grants: the latest to draft ahead, plan and length; ahead: a block that was pushed under one of them
     and not used so far; reopened: the plan that the sequence was opened again for; refused: why this
     stream's drafter will not take it; fused: features of its first tokens, in pieces, and fed, how many of
-    the pieces the drafter has in this epoch.
+    the pieces, and of how many tokens, the drafter has in this epoch.
     """
 
     spec: SessionSpec
@@ -60,7 +60,7 @@ class Sequence:
     reopened: int | None = None
     refused: str = ""
     fused: list[Tensor] = field(default_factory=list)
-    fed: int = 0
+    fed: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
         self.tokens = list(self.spec.prompt_ids)
@@ -77,18 +77,18 @@ class Sequence:
         """Begins a new epoch on a stream."""
         self.epoch += 1
         self.grants.clear()
-        self.stream, self.sent, self.refused, self.fed = stream, len(self.tokens), "", 0
+        self.stream, self.sent, self.refused, self.fed = stream, len(self.tokens), "", (0, 0)
         return open_message(self.spec, self.epoch, self.tokens)
 
     def unfed(self) -> Iterator[tuple[int, bytes]]:
         """What of the features the drafter lacks, in pieces that fit a message, and where each begins."""
-        at = sum(len(rows) for rows in self.fused[: self.fed])
-        for rows in self.fused[self.fed :]:
+        pieces, at = self.fed
+        for rows in self.fused[pieces:]:
             most = MAX_FEATURES_BYTES // (rows.shape[1] * rows.element_size())
             for piece in rows.split(most):
                 yield at, feature_rows(piece)
                 at += len(piece)
-        self.fed = len(self.fused)
+        self.fed = len(self.fused), at
 
     def plan(self, ticket: DraftTicket, context: int, longest: int, held: bool) -> drafting_pb2.Plan:
         """What is new to a drafter with these bounds, and the block that is wanted, or held already."""

@@ -13,27 +13,23 @@ from drafter_service.drafters.dflash.loading import borrow, load_network
 
 
 def load_drafter(
-    reference: str, kind: str, target: Checkpoint, tokenizer: str, vocab_size: int, dtype: str, device: str
+    reference: str, target: Checkpoint, tokenizer: str, vocab_size: int, dtype: str, device: str
 ) -> BlockDiffusionDrafter:
-    """kind: "dflash" or "dflash2"; tokenizer, vocab_size: hash and ids of the target's tokenizer.
+    """tokenizer, vocab_size: hash and ids of the target's tokenizer; dtype: of weights and features.
 
-    Raises CheckpointError for a checkpoint that is missing, corrupt, of the other kind, or not for this
-    target.
+    Raises CheckpointError for a checkpoint that is missing, corrupt, or not for this target.
     """
     checkpoint = resolve_drafter(reference)
     folder = Path(checkpoint.path)
     network, draft_ids = load_network(folder, dtype, device)
     config = network.config
-    if kind != ("dflash2" if config.selects else "dflash"):
-        raise CheckpointError(
-            f"{reference} is a drafter of kind {'dflash2' if config.selects else 'dflash'}, not {kind}"
-        )
     # Most are published without one, and are then held to widths, depth and vocabulary alone.
     if (folder / "tokenizer.json").is_file():
         own = tokenizer_hash(load_tokenizer(checkpoint))
         if own != tokenizer:
             raise CheckpointError(f"the tokenizer of {reference} is {own}, that of its target {tokenizer}")
     borrowed, context = borrow(target, config, draft_ids, dtype, device)
+    context = min(context, int(config.qwen.max_position_embeddings))
     width = config.qwen.hidden_size
     features = FeaturesInfo(config.layer_ids, read_projection(folder, config).digest, dtype, width)
     return BlockDiffusionDrafter(

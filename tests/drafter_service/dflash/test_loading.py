@@ -26,8 +26,8 @@ def tokenizer(target):
     return tokenizer_hash(load_tokenizer(target))
 
 
-def load(folder, target, tokenizer, kind="dflash"):
-    return load_drafter(str(folder), kind, target, tokenizer, VOCAB, "float32", "cpu")
+def load(folder, target, tokenizer):
+    return load_drafter(str(folder), target, tokenizer, VOCAB, "float32", "cpu")
 
 
 def edit(folder, **tensors):
@@ -41,7 +41,7 @@ def edit(folder, **tensors):
 def test_a_published_layout_is_read(tmp_path, target, tokenizer, selects):
     folder = build_drafter(tmp_path / "d", selects=selects)
     kind = "dflash2" if selects else "dflash"
-    drafter = load(folder, target, tokenizer, kind)
+    drafter = load(folder, target, tokenizer)
     assert (drafter.kind, drafter.longest, drafter.context) == (kind, 15, 512)
     assert drafter.features.layers == (1, 2, 4)
     assert drafter.features.digest == read_projection(folder, read_config(folder)).digest
@@ -121,8 +121,6 @@ def test_another_target_is_refused(tmp_path, target, tokenizer):
     wide = resolve(str(build_tiny(tmp_path / "wide", seed=1, layers=TARGET_LAYERS, hidden=2 * HIDDEN)))
     with pytest.raises(CheckpointError, match=r"embedding of .* is \[512, 64\]"):
         load(folder, wide, tokenizer)
-    with pytest.raises(CheckpointError, match="of kind dflash, not dflash2"):
-        load(folder, target, tokenizer, "dflash2")
     # Its own tokenizer, if it brings one.
     other = load_tokenizer(resolve(str(build_tiny(tmp_path / "other", seed=1, vocab=300))))
     other.save_pretrained(folder)
