@@ -40,8 +40,8 @@ class Resumption:
     """What to ask next, and until when: one answer's attempts.
 
     A verifier or connection that is lost is not seen, if there are retries: the answer is resumed from the
-    tokens received, with the same seed. Its provenance is then that of the last part. Text without tokens,
-    which could not be resumed from, is held until the message that follows it.
+    tokens received, with the same seed. Its usage is that of all parts, its provenance that of the last. Text
+    without tokens, which could not be resumed from, is held until the message that follows it.
     """
 
     def __init__(self, ask: Ask, terms: Terms) -> None:
@@ -50,6 +50,8 @@ class Resumption:
         self._deadline = None if terms.timeout is None else time.monotonic() + terms.timeout
         self._failures = 0
         self._received: list[int] = []
+        # In earlier attempts.
+        self._before = 0
         self._held: list[pb.GenerateResponse] = []
 
     def request(self) -> pb.GenerateRequest:
@@ -68,12 +70,15 @@ class Resumption:
             self._ask = replace(self._ask, seed=response.delta.seed)
             if not response.delta.token_ids:
                 return []
+        elif response.HasField("answer"):
+            response.answer.usage.output_tokens += self._before
         held, self._held = self._held, []
         return held
 
     def pause_after(self, error: grpc.RpcError) -> float:
         """Seconds to wait before the next attempt. Raises RequestFailedError if there is none."""
         received, self._received, self._held = self._received, [], []
+        self._before += len(received)
         self._failures = 1 if received else self._failures + 1
         failure = failed(error, self._terms.endpoint)
         # Where no service was ever seen, none is waited for.

@@ -40,7 +40,8 @@ class Service(inference_pb2_grpc.InferenceServiceServicer):
         elif code is not None:
             context.set_trailing_metadata([("truedraft-reason", "verifier_lost")])
             context.abort(code, "The verifier was lost.")
-        yield pb.GenerateResponse(answer=pb.Answer(id="x", provenance=pb.Provenance(seed=7)))
+        usage = pb.Usage(output_tokens=len(rest) - 1)
+        yield pb.GenerateResponse(answer=pb.Answer(id="x", provenance=pb.Provenance(seed=7), usage=usage))
 
 
 @pytest.fixture
@@ -97,6 +98,7 @@ def test_it_is_resumed_from_what_came_with_the_seed_that_was_drawn(service, answ
     service.script = [(2, UNAVAILABLE), (0, UNAVAILABLE), (3, UNAVAILABLE)]
     got = answer(ASK, retries=2)
     assert got.token_ids == TOKENS
+    assert got.final.usage.output_tokens == len(TOKENS)
     assert [list(each.resumed_output_ids) for each in service.asked] == [
         [],
         TOKENS[:2],
@@ -111,6 +113,7 @@ def test_of_an_answer_that_lost_its_end_no_text_comes_twice(service, answer):
     service.script = [(len(TOKENS) + 1, UNAVAILABLE), (1, UNAVAILABLE)]
     got = answer(ASK, retries=2)
     assert (got.token_ids, got.text, got.final.id) == (TOKENS, TEXT, "x")
+    assert got.final.usage.output_tokens == len(TOKENS)
     assert [list(each.resumed_output_ids) for each in service.asked] == [[], TOKENS, TOKENS]
 
 
