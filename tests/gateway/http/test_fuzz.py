@@ -7,6 +7,8 @@ from hypothesis import HealthCheck, settings
 from opentelemetry.trace import NoOpTracer
 
 from cluster.gateway.http.app import create_app
+from cluster.gateway.http.guard import operators_only
+from cluster.gateway.http.metrics import metrics_router
 from cluster.gateway.service import GatewayService
 from cluster.gateway.status import StatusProbe
 from cluster.gateway.tenants import Doors
@@ -18,12 +20,17 @@ async def inspect():
     return [{"drafting": "connected", "active": 0, "queued": 0, "audits": []}]
 
 
+async def collect():
+    return b"# HELP a b"
+
+
 def app():
     events = (Committed("he", (1,)), FINISHED)
-    service = GatewayService(
-        SPEC, Characters(), lambda request: FakeEvents(*events), NoOpTracer(), Doors(None)
-    )
-    return create_app(service, StatusProbe(service.generate, inspect))
+    doors = Doors(None)
+    service = GatewayService(SPEC, Characters(), lambda request: FakeEvents(*events), NoOpTracer(), doors)
+    made = create_app(service, StatusProbe(service.generate, inspect))
+    made.include_router(metrics_router(collect, operators_only(doors)))
+    return made
 
 
 schema = schemathesis.openapi.from_asgi("/openapi.json", app())
