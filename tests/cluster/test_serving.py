@@ -189,16 +189,23 @@ def test_reflection_lists_the_service(cluster):
     assert "truedraft.v1.InferenceService" in services
 
 
-@pytest.mark.parametrize("messages", [1, 2, 5])
-def test_a_client_that_disconnects_frees_its_sequence(cluster, messages):
+@pytest.mark.parametrize("messages", [1, 2, 5, None])
+def test_a_client_that_disconnects_frees_its_sequences(cluster, messages):
     def active():
         return cluster.running.info("verifier")["active"]
 
     eventually(lambda: active() == 0, 5)
-    call = cluster.stub.Generate(LONG.to_proto())
-    for _ in range(messages):
-        next(call)
-    assert active() == 1
+    # So many that none is over by then.
+    request = LONG.to_proto()
+    request.n = 8
+    if messages is None:
+        call = cluster.stub.Complete.future(request)
+        eventually(lambda: active() == 8, 5)
+    else:
+        call = cluster.stub.Generate(request)
+        for _ in range(messages):
+            next(call)
+        assert active() > 0
     call.cancel()
     eventually(lambda: active() == 0, 1)
 
