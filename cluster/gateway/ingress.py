@@ -22,6 +22,7 @@ from cluster.gateway.errors import Reason, RequestError
 from cluster.gateway.http.app import create_app
 from cluster.gateway.http.guard import operators_in_browsers, operators_only
 from cluster.gateway.http.metrics import metrics_router
+from cluster.gateway.limits import MAX_WATCHES
 from cluster.gateway.overview import Overview
 from cluster.gateway.prompting import load_prompting
 from cluster.gateway.record import log_to_stderr
@@ -66,6 +67,7 @@ class GatewayDeployment:
         self._service = GatewayService(spec, prompting, verify, tracer, self._doors, self._metrics.meter)
         gateways: Any = serve.get_deployment_handle(context.deployment, context.app_name, _check_exists=False)
         self._overview = Overview(gateways, verifier, spec)
+        self._watching = 0
         self._probe = StatusProbe(self._service.generate, self._overview.verifiers)
 
     async def Generate(  # noqa: N802
@@ -151,16 +153,25 @@ class GatewayDeployment:
         return health_pb2.HealthListResponse(statuses=dict.fromkeys(HEALTH_SERVICES, serving))
 
     async def Watch(  # noqa: N802
-        self, request: health_pb2.HealthCheckRequest
+        self, request: health_pb2.HealthCheckRequest, grpc_context: RayServegRPCContext
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
-        told = None
-        while True:
-            known = request.service in HEALTH_SERVICES
-            now = await self._serving() if known else health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
-            if now != told:
-                told = now
-                yield health_pb2.HealthCheckResponse(status=now)
-            await asyncio.sleep(_WATCH_S)
+        if self._watching >= MAX_WATCHES:
+            sentence = f"At most {MAX_WATCHES} watch at a time; ask by Check."
+            _set_status(grpc_context, RequestError(Reason.OVERLOADED, sentence))
+            yield health_pb2.HealthCheckResponse()
+            return
+        self._watching += 1
+        try:
+            told = None
+            while True:
+                known = request.service in HEALTH_SERVICES
+                now = await self._serving() if known else health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+                if now != told:
+                    told = now
+                    yield health_pb2.HealthCheckResponse(status=now)
+                await asyncio.sleep(_WATCH_S)
+        finally:
+            self._watching -= 1
 
     async def _serving(self) -> health_pb2.HealthCheckResponse.ServingStatus:
         ready = (await self._probe.status()).ready

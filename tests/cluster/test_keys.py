@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import os
+import runpy
 import shutil
 import signal
 import subprocess
@@ -33,6 +34,8 @@ KEYS = {"a": "key-of-a-8471", "b": "key-of-b-9214", "operations": "key-of-operat
 WRONG = "key-that-nobody-has-5520"
 # What no log and no span may hold. The tiny tokenizer knows none of it as a token.
 PROMPT, STOP, ARGUMENT = "zq-prompt-6613", "zq-stop-7724", "zq-tool-8835"
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 Served = namedtuple("Served", "grpc http collector logs")
 
@@ -144,6 +147,28 @@ def test_no_route_answers_without_a_key(served):
             else:
                 assert status == 401, path
                 assert json.loads(content)["error"]["code"] == "unauthenticated"
+
+
+def test_the_examples_run_as_written_with_a_key(served, monkeypatch, capsys):
+    given = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "TRUEDRAFT_ENDPOINT": served.grpc,
+        "TRUEDRAFT_API_KEY": KEYS["a"],
+        "OPENAI_BASE_URL": f"{served.http}/v1",
+        "OPENAI_API_KEY": KEYS["a"],
+    }
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    for example in ("python_client.py", "openai_client.py"):
+        runpy.run_path(str(EXAMPLES / example))
+        assert "law coupled" in capsys.readouterr().out
+    command = ["bash", str(EXAMPLES / "grpcurl.sh")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert '"effective_law": "coupled"' in done.stdout, done.stderr
+    monkeypatch.setenv("TRUEDRAFT_API_KEY", WRONG)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert "A valid API key is needed" in done.stderr
 
 
 def test_a_tenant_sees_its_own_laws_and_nothing_of_others(served):
