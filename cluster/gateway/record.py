@@ -127,15 +127,17 @@ class RequestRecord:
         code = error.cause.grpc
         self.span.set_attribute(names.ERROR_TYPE, code.name)
         content = {"error": code.name, "reason": error.reason.value, "detail": error.sentence}
+        taken = error.cause.http > HTTPStatus.TOO_MANY_REQUESTS
+        # Neither the field nor the sentence: either may quote what the client sent.
+        self.span.add_event(
+            names.EVENT_FAILED if taken else names.EVENT_REFUSED, {names.ERROR_REASON: error.reason.value}
+        )
         if error.cause.http < HTTPStatus.TOO_MANY_REQUESTS:
             # The client's fault is no error of the server's span.
             self._close("invalid", field=error.field, **content)
             return
         self.span.set_status(StatusCode.ERROR, error.sentence)
-        busy = error.cause.http == HTTPStatus.TOO_MANY_REQUESTS
-        if busy:
-            self.span.add_event(names.EVENT_REFUSED)
-        self._close("refused" if busy else "failed", **content)
+        self._close("failed" if taken else "refused", **content)
 
     def _close(self, outcome: str, **content: Any) -> None:
         if self._closed:

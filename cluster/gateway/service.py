@@ -154,7 +154,8 @@ class GatewayService:
             raise
         except Exception as error:
             # The details of a fault of ours are for the log, not for the client.
-            log.exception("request %s failed", record.request_id)
+            about = {"trace_id": record.trace_id}
+            log.exception("request %s failed", record.request_id, extra=about)
             sentence = f"The request failed inside the cluster; its log says why under {record.request_id}."
             failure = RequestError(Reason.INTERNAL, sentence)
             record.refused(failure)

@@ -23,6 +23,7 @@ SPAN_AUDIT: Final = "truedraft.audit"
 EVENT_FALLBACK: Final = "fallback"
 EVENT_CANCELLED: Final = "cancelled"
 EVENT_REFUSED: Final = "refused"
+EVENT_FAILED: Final = "failed"
 EVENT_PREEMPTED: Final = "preempted"
 
 # GenAI conventions.
@@ -82,6 +83,7 @@ FALLBACK_DETAIL: Final = "truedraft.fallback.detail"
 # Followed by a reason: how many rounds fell back for it.
 FALLBACK_COUNT_PREFIX: Final = "truedraft.fallback.count."
 CANCEL_REASON: Final = "truedraft.cancel.reason"
+ERROR_REASON: Final = "truedraft.error.reason"
 
 # How far the tokens' laws were from the target's, under a lossy law.
 DISTORTION_TV_MEAN: Final = "truedraft.distortion.tv_mean"

@@ -152,6 +152,7 @@ class SequenceTrace:
             if outcome == "cancelled":
                 span.add_event(names.EVENT_CANCELLED, {names.CANCEL_REASON: reason}, at)
             elif outcome == "failed":
+                span.add_event(names.EVENT_FAILED, {names.ERROR_REASON: reason}, at)
                 span.set_status(StatusCode.ERROR, reason)
                 span.set_attribute(names.ERROR_TYPE, names.ERROR_INTERNAL)
             self._end(name, None, at)

@@ -71,7 +71,8 @@ def _label(span: SpanRecord, service: str) -> Text:
         text.append(f"  fallback: {reason}", style="yellow")
     for event in span.events:
         if event.name in (names.EVENT_CANCELLED, names.EVENT_REFUSED):
-            text.append(f"  {event.name}", style="yellow")
+            reason = event.attributes.get(names.ERROR_REASON, event.attributes.get(names.CANCEL_REASON))
+            text.append(f"  {event.name}: {reason}" if reason else f"  {event.name}", style="yellow")
     if span.status == "ERROR" and names.FALLBACK_REASON not in span.attributes:
         text.append(f"  {span.description or 'error'}", style="red")
     if span.service != service:

@@ -126,6 +126,9 @@ def test_bad_input_says_so(cluster, traceparent):
     [root] = received(cluster, traceparent, ROOT)
     assert root.attributes[names.ERROR_TYPE] == "INVALID_ARGUMENT"
     assert names.VERIFICATION_MODE not in root.attributes, "nothing was sampled under any law"
+    assert [(event.name, event.attributes) for event in root.events] == [
+        (names.EVENT_REFUSED, {names.ERROR_REASON: "invalid_argument"})
+    ]
 
 
 def test_a_full_queue_refuses_in_words_and_says_so(cluster):
@@ -149,4 +152,6 @@ def test_a_full_queue_refuses_in_words_and_says_so(cluster):
     parent = next(iter(refused))
     root = only(received(cluster, parent, ROOT), *ROOT)
     assert root.attributes[names.ERROR_TYPE] == "RESOURCE_EXHAUSTED"
-    assert names.EVENT_REFUSED in {event.name for event in root.events}
+    assert [(event.name, event.attributes) for event in root.events] == [
+        (names.EVENT_REFUSED, {names.ERROR_REASON: "overloaded"})
+    ]

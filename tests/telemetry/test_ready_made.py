@@ -23,7 +23,13 @@ def dashboard():
 
 @pytest.mark.parametrize(
     "name",
-    ["TruedraftLossyShare", "TruedraftAuditAlarm", "TruedraftBelowBreakEven", "TruedraftDrafterPoolDown"],
+    [
+        "TruedraftLossyShare",
+        "TruedraftAuditAlarm",
+        "TruedraftReplayFault",
+        "TruedraftBelowBreakEven",
+        "TruedraftDrafterPoolDown",
+    ],
 )
 def test_what_must_be_told_has_an_alert(name):
     [rule] = [rule for rule in rules() if rule.get("alert") == name]

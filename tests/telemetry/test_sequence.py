@@ -200,6 +200,9 @@ def test_failed_marks_what_was_open(recorder):
     for span, name in ((verify, "verify"), (speculation, "speculation.round")):
         assert span.name == name
         assert (span.status, span.description) == ("ERROR", "the forward pass failed")
+        assert [(event.name, event.attributes) for event in span.events] == [
+            ("failed", {"truedraft.error.reason": "the forward pass failed"})
+        ]
         assert span.attributes["error.type"] == "INTERNAL"
 
 

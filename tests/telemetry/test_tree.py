@@ -89,7 +89,7 @@ def test_a_fallback_and_a_cancellation_are_seen(tmp_path, monkeypatch):
     shutdown()
     lines = drawn(load_spans(tmp_path, trace_id(root)))
     assert "chat [m]" in lines[1]
-    assert lines[2].endswith("fallback: stream-reset  cancelled")
+    assert lines[2].endswith("fallback: stream-reset  cancelled: client")
     assert lines[3].endswith("fallback: stream-reset")
 
 
