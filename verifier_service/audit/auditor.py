@@ -85,14 +85,23 @@ class Auditor:
         if law.sends_rows and drafter:
             # Who was asked was known before anything was drafted.
             subject = replace(subject, drafter=drafter)
-        uniforms = [noise.uniform(Purpose.AUDIT, k) for k in range(len(verdict.tokens) + len(block.tokens))]
+        looked_at = len(verdict.tokens) + (len(block.tokens) if law.sends_rows else 0)
+        uniforms = [noise.uniform(Purpose.AUDIT, k) for k in range(looked_at)]
         found = evidence(request.law, target_probs, block, verdict, uniforms)
         if found == Evidence():
             return
-        account = self._accounts.setdefault(subject, _Account())
+        account = self._account(subject)
         self._bet(names.AUDIT_RANKS, account.ranks, found.ranks, request, subject)
-        self._bet(names.AUDIT_DRAWN, account.drawn, found.drawn, request, subject)
-        self._bet(names.AUDIT_KEPT, account.kept, found.kept, request, subject)
+        if law.sends_rows:
+            self._bet(names.AUDIT_DRAWN, account.drawn, found.drawn, request, subject)
+            self._bet(names.AUDIT_KEPT, account.kept, found.kept, request, subject)
+
+    def _account(self, subject: Subject) -> _Account:
+        # Not by setdefault, which would make one in every round.
+        account = self._accounts.get(subject)
+        if account is None:
+            account = self._accounts[subject] = _Account()
+        return account
 
     def _bet(
         self,
@@ -120,7 +129,7 @@ class Auditor:
 
     def replayed(self, result: Replayed) -> None:
         """Takes the outcome of a replay."""
-        account = self._accounts.setdefault(result.subject, _Account())
+        account = self._account(result.subject)
         account.replays += 1
         account.replayed_tokens += result.tokens
         facts: dict[str, str | int | float] = {names.AUDIT_TOKENS: result.tokens}

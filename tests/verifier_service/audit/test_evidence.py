@@ -150,6 +150,53 @@ def test_under_coupled_the_draft_may_choose_neither_key_nor_position(key):
     assert max(abs(coupled(0, stake, key) - 1.0) for stake in STAKES) > 0.02
 
 
+def at_random(run, rows, block):
+    return run.choose([0.4, 0.6]) == 1
+
+
+def for_what_they_say(run, rows, block):
+    return block.tokens[0] != int(rows[0].argmax())
+
+
+def falling_back(seed, stake, lost, *, fresh, bet_where=lambda gone: True):
+    """The expected wealth of a round under coupled whose block may be lost, and which then has noise of its
+    own, if `fresh`."""
+    world = random_world(seed, 3)
+
+    def procedure(run):
+        request = Request(run, world, COUPLED, 1)
+        block = request.draft()
+        gone = lost(run, world.rows((), ()), block)
+        left = DraftBlock() if gone else block
+        rows = world.rows((), left.tokens)
+        other = ChosenNoise(seed=1, base=0, run=run)
+        verdict = verify(COUPLED, rows, left, other) if gone and fresh else request.verify(left)
+        return wealth(by_target(rows, left, verdict), stake) if bet_where(gone) else 1.0
+
+    return expected(procedure)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("lost", "fresh"), [(at_random, True), (at_random, False), (for_what_they_say, False)]
+)
+def test_bets_are_fair_to_fallbacks_that_keep_the_law(lost, fresh, seed):
+    assert abs(falling_back(seed, 0.8, lost, fresh=fresh) - 1.0) < EXACT
+
+
+def test_they_are_not_fair_to_fresh_noise_where_blocks_are_lost_for_what_they_say():
+    assert max(falling_back(0, stake, for_what_they_say, fresh=True) - 1.0 for stake in STAKES) > 0.02
+
+
+def test_rounds_without_a_block_alone_may_not_be_bet_on():
+    """The drafts that are lost tell of the noise, which an honest verifier uses all the same."""
+    gains = [
+        falling_back(0, stake, for_what_they_say, fresh=False, bet_where=lambda gone: gone) - 1.0
+        for stake in STAKES
+    ]
+    assert max(gains) > 0.02
+
+
 def test_a_row_without_a_choice_is_not_bet_on():
     assert ranks_by_target(torch.tensor([[0.0, 1.0, 0.0]]), [1], [0.3]) == [None]
 
