@@ -20,7 +20,7 @@ from cluster.checkpoints.loading import (
 from cluster.checkpoints.registry import Checkpoint, resolve
 from cluster.drafting.block_diffusion import read_fusing
 from cluster.drafting.drafter_checkpoints import resolve_drafter
-from cluster.scheduling import VerifyCost, planner_of
+from cluster.scheduling import Planner, VerifyCost, planner_of
 from cluster.speculation.provenance import Numerics
 from cluster.telemetry.labels import Domains
 from verifier_service.audit.auditor import Auditor
@@ -92,8 +92,10 @@ def build_engine(
     tracer: Tracer,
     replica: str = "in-process",
     meter: Meter | None = None,
+    planner: Planner | None = None,
 ) -> Engine:
-    """An engine over a loaded target; several may share one, in one thread. meter: None counts nothing."""
+    """An engine over a loaded target; several may share one, in one thread. meter: None counts nothing;
+    planner: instead of the spec's."""
     domains = Domains(spec.domains)
     meters = Meters(domains) if meter is not None else None
     limits = Limits(
@@ -113,7 +115,8 @@ def build_engine(
         tokenizer=loaded.tokenizer,
         stop_ids=loaded.stop_ids,
         numerics=loaded.numerics,
-        planner=planner_of(
+        planner=planner
+        or planner_of(
             spec.planner, spec.block_length, spec.block_length_min, spec.stop_below, spec.draft_ahead
         ),
         drafting=drafting,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from typing import Any
 
 from opentelemetry.trace import Tracer
@@ -147,7 +148,8 @@ class Engine:
 
     def deliver(self, reply: DraftReply) -> None:
         """Takes a drafter's reply."""
-        self._inbox.reply(reply)
+        # The engine may be in the middle of a step.
+        self._inbox.reply(replace(reply, arrived=time.monotonic()))
 
     def load(self) -> Load:
         admission = self._admission
@@ -254,7 +256,7 @@ class Engine:
 
     def _gather(self) -> None:
         """Waits until a sequence can go on: at most until a deadline, and only `gather` seconds more
-        for the blocks of others once one can."""
+        for the blocks of others once one can. Who need not wait for its block goes on without."""
         admission = self._admission
         patience: float | None = None
         while True:
@@ -262,14 +264,17 @@ class Engine:
             waiting = [s for s in admission.active.values() if s.phase is Phase.DRAFTING]
             self._rounds.give_up(waiting, now)
             waiting = [s for s in waiting if s.phase is Phase.DRAFTING and not s.behind]
+            going = [s for s in waiting if s.goes_on(now)]
+            waiting = [s for s in waiting if s not in going]
             # A replay goes along with others, and alone only where there are none.
             clients = admission.clients
             able = clients > len(waiting) or (not waiting and clients < len(admission.active))
             if able and patience is None:
                 patience = now + self._limits.gather
             if able and (not waiting or now >= (patience or 0.0)):
+                self._rounds.go_on(going)
                 return
-            ends = [s.deadline for s in waiting] + ([patience] if patience is not None else [])
+            ends = [s.patience for s in waiting] + ([patience] if patience is not None else [])
             replies = self._inbox.wait(min(ends) - now if ends else None, for_requests=not able)
             if replies is None:
                 return

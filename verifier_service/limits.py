@@ -11,7 +11,8 @@ class Limits:
     rows of one forward; draft_deadline, draft_patience, gather: seconds to wait for a block where its loss
     cannot matter, for a block where it can, and for the blocks of others once one sequence is ready;
     proposal_entries: entries of each proposal that drafters are asked for; block_length, draft_ahead: of the
-    planner, by which drafter pools are compared.
+    planner, by which drafter pools are compared; without the latter no sequence decodes while its block is
+    under way.
     """
 
     max_active: int = 16

@@ -50,6 +50,8 @@ class Meters:
         self._domains = domains
         self._counts: dict[tuple[str, str, str], RoundCounts] = {}
         self._fallbacks: Counter[tuple[str, str, Fallback]] = Counter()
+        self._meanwhile: Counter[str] = Counter()
+        self._overtaken: Counter[str] = Counter()
         self._plans: dict[str, int] = {}
         self._round_trips: dict[str, float] = {}
         self._prompts: Counter[str] = Counter()
@@ -99,6 +101,14 @@ class Meters:
             before = self._round_trips.get(drafter, seconds)
             self._round_trips[drafter] = before + _WEIGHT * (seconds - before)
 
+    def meanwhile(self, law: str) -> None:
+        """A round without drafts, whose block was under way and is not waited for."""
+        self._meanwhile[law] += 1
+
+    def overtaken(self, used: bool) -> None:
+        """A block came after such rounds; used: it goes on from what they decided."""
+        self._overtaken["used" if used else "dropped"] += 1
+
     def prompt(self, source: str, tokens: int) -> None:
         """Tokens before a sequence's round are in its cache; source: how they came there."""
         self._prompts[source] += tokens
@@ -120,6 +130,8 @@ class Meters:
         return {
             "counts": counts,
             "fallbacks": fallbacks,
+            "meanwhile_rounds": dict(self._meanwhile),
+            "overtaken_blocks": dict(self._overtaken),
             "prompt_tokens": dict(self._prompts),
             "preemptions": self._preemptions,
             "round_trips": dict(self._round_trips),
@@ -143,6 +155,8 @@ class Meters:
         for name, field, what in _COUNTERS:
             meter.create_observable_counter(name, [self._reader(field)], description=what)
         counter(meter, names.FALLBACKS, "Rounds that went on without their block", self._read_fallbacks)
+        counter(meter, names.MEANWHILE, "Rounds decoded while a block was under way", self._read_meanwhile)
+        counter(meter, names.OVERTAKEN, "Blocks that came after such rounds", self._read_overtaken)
         gauge(meter, names.PLAN_LENGTH, "Drafts that the last round asked for", self._read_plans)
         gauge(meter, names.ROUND_TRIP, "From a plan to its block, a running mean", self._read_trips, "s")
         gauge(meter, names.BREAK_EVEN, "Tokens that a drafted round must give", self._read_break_even)
@@ -169,6 +183,12 @@ class Meters:
     def _read_fallbacks(self) -> Iterable[tuple[float, Labels]]:
         for (law, domain, reason), count in list(self._fallbacks.items()):
             yield count, {names.LAW: law, names.DOMAIN: domain, names.REASON: str(reason)}
+
+    def _read_meanwhile(self) -> Iterable[tuple[float, Labels]]:
+        return [(count, {names.LAW: law}) for law, count in list(self._meanwhile.items())]
+
+    def _read_overtaken(self) -> Iterable[tuple[float, Labels]]:
+        return [(count, {names.OUTCOME: outcome}) for outcome, count in list(self._overtaken.items())]
 
     def _read_plans(self) -> Iterable[tuple[float, Labels]]:
         return [(length, {names.LAW: law}) for law, length in list(self._plans.items())]

@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 
-from cluster.scheduling import History, Planner, choose
+from cluster.scheduling import History, Planner, Round, choose
 from cluster.speculation.catalogue import LAWS
-from cluster.speculation.law import NONE
+from cluster.speculation.law import COUPLED, NONE
 from cluster.speculation.messages import BlockPlan, SessionSpec
 from cluster.speculation.noise import Purpose, derive_key
 from verifier_service.drafting.checking import fault_of
@@ -18,6 +18,7 @@ from verifier_service.limits import Limits
 from verifier_service.measurements import Measurements
 from verifier_service.metering import Meters
 from verifier_service.sequence import Phase, Sequence
+from verifier_service.under_way import UnderWay, compared, overdue
 
 # The name of a port that is the only one.
 _ONLY = "drafters"
@@ -44,6 +45,8 @@ class Rounds:
         self._limits = limits
         self._meters = meters
         self._plans = 0
+        # Sequences past their prompts, when a round was last begun.
+        self._decoding = 1
         # Which sequences share a step follows from when their blocks come. Where a block's length must not
         # depend on that, it is one for which every step has room.
         self._always_admitted = max(0, limits.step_rows // limits.max_active - 1)
@@ -66,11 +69,18 @@ class Rounds:
             )
         )
 
-    def begin(self, sequence: Sequence, decoding: int) -> None:
-        """Plans the round and asks for its block, or makes the sequence ready without one.
+    def begin(self, sequence: Sequence, decoding: int, again: bool = False) -> None:
+        """Plans the round and asks for its block, or makes the sequence ready without one; where the block of
+        an earlier round is under way, there is nothing to plan.
 
-        decoding: sequences that are past their prompts, this one included.
+        decoding: sequences that are past their prompts, this one included; again: the round had begun, and
+        the block that came is of no use.
         """
+        self._decoding = decoding
+        if sequence.under_way is not None:
+            sequence.begin(sequence.under_way.left(len(sequence.tokens)))
+            sequence.phase = Phase.DRAFTING
+            return
         pools = self._pools_of(sequence)
         waits = LAWS[sequence.request.law.name].sends_rows
         plan = BlockPlan(0)
@@ -84,7 +94,7 @@ class Rounds:
         if waits:
             length = min(length, self._always_admitted)
             sequence.budget = self._measurements.own_budget(length, len(sequence.tokens))
-        sequence.begin(length, ruled=plan.stop_below > 0.0)
+        sequence.begin(length, plan.stop_below > 0.0, again)
         if pools is None or length == 0:
             sequence.phase = Phase.READY
             return
@@ -99,6 +109,10 @@ class Rounds:
         sequence.asked = time.monotonic()
         sequence.deadline = sequence.asked + patience
         sequence.phase = Phase.DRAFTING
+        if sequence.request.law == COUPLED and self._limits.draft_ahead:
+            usual = self._measurements.draft(sequence.pool).of(length)
+            late = overdue(sequence.asked, usual, sequence.deadline)
+            sequence.under_way = UnderWay(len(sequence.tokens), length, plan.meanwhile, late)
         self._feed(sequence, pools, sequence.pool)
         pools.request(
             sequence.pool,
@@ -137,8 +151,10 @@ class Rounds:
         its round went on without it."""
         if sequence is None or sequence.phase is not Phase.DRAFTING or sequence.plan_id != reply.plan_id:
             return
+        under_way = sequence.under_way
+        planned = sequence.planned if under_way is None else under_way.planned
         if reply.block is not None:
-            fault = fault_of(reply.block, sequence.planned, self._vocab_size)
+            fault = fault_of(reply.block, planned, self._vocab_size)
             if fault:
                 # It would fail the forward of the whole batch.
                 certain = reply.certain and reply.block.proposal is None
@@ -147,8 +163,18 @@ class Rounds:
                 )
         late = reply.fallback is Fallback.DEADLINE
         if late or (reply.block is not None and not reply.ahead):
-            seconds = time.monotonic() - sequence.asked
-            self._measurements.waited(sequence.pool, sequence.planned, seconds, reply.draft_seconds)
+            seconds = (reply.arrived or time.monotonic()) - sequence.asked
+            self._measurements.waited(sequence.pool, planned, seconds, reply.draft_seconds)
+        since = sequence.since_asked()
+        if since and reply.block is not None:
+            rest = reply.block.after(since)
+            if self._meters is not None:
+                self._meters.overtaken(rest is not None)
+            if rest is None:
+                self._drop(sequence, compared(reply.block, planned, since))
+                return
+            sequence.came_true = reply.block.max_q[: len(since)]
+            reply = replace(reply, block=rest)
         sequence.receive(reply)
         if self._meters is not None:
             request, waited = sequence.request, time.monotonic() - sequence.began
@@ -156,12 +182,25 @@ class Rounds:
         drafted = len(sequence.block.tokens)
         sequence.trace.draft_ended(drafted, reply.drafter, reply.fallback, reply.detail)
 
+    def _drop(self, sequence: Sequence, learned: Round) -> None:
+        """The block that was under way says nothing that is not decided: another is planned."""
+        sequence.drop(learned)
+        self._measurements.decided(sequence.request.domain, sequence.pool, learned)
+        self.begin(sequence, self._decoding, again=True)
+
     def give_up(self, sequences: Iterable[Sequence], now: float) -> None:
         """Ends the wait of those whose deadline has passed; now: on the monotonic clock."""
         for sequence in sequences:
             if sequence.phase is Phase.DRAFTING and sequence.deadline <= now:
                 late = DraftReply(sequence.number, sequence.plan_id, None, fallback=Fallback.DEADLINE)
                 self.receive(sequence, late)
+
+    def go_on(self, sequences: Iterable[Sequence]) -> None:
+        """Has them decode a token while their blocks are under way."""
+        for sequence in sequences:
+            sequence.go_on()
+            if self._meters is not None:
+                self._meters.meanwhile(sequence.request.law.name)
 
     def close(self, sequence: Sequence, reason: str) -> None:
         """The sequence is over."""
@@ -190,6 +229,7 @@ class Rounds:
             other_tokens=others * measured.tokens_per_sequence,
             verify=measured.verify,
             draft=measured.draft(pool),
+            waits=LAWS[request.law.name].sends_rows,
         )
 
     def _pools_of(self, sequence: Sequence) -> Pools | None:

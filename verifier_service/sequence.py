@@ -28,6 +28,7 @@ from verifier_service.kv_cache import SequenceCache
 from verifier_service.prefixes import PageNames
 from verifier_service.tally import Origin, Tally
 from verifier_service.text import TextStream
+from verifier_service.under_way import UnderWay
 
 Sink = Callable[[GenerationEvent], None]
 
@@ -120,7 +121,11 @@ class Sequence:
         # By drafter pool, what planners may know of it; where the present or last block was asked for.
         self.past: dict[str, Past] = {}
         self.pool = ""
-        # When the round's block was asked for, and whether all of it was admitted.
+        # The block that was asked for in this round or in an earlier one and has not come; of the one that
+        # has, the statistics of drafts that had come true by then.
+        self.under_way: UnderWay | None = None
+        self.came_true: tuple[float, ...] = ()
+        # When the block was asked for, and whether all of it was admitted.
         self.asked = 0.0
         self.whole = True
         # What admission may spend on this sequence's block, where it must not depend on other sequences.
@@ -153,12 +158,39 @@ class Sequence:
         tokens, past.told = tuple(self.tokens[past.told :]), len(self.tokens)
         return tokens
 
-    def begin(self, planned: int, ruled: bool = False) -> None:
-        """A round that asks for `planned` drafts; ruled: a rule of the plan may end the block before."""
-        self.began = time.monotonic()
+    def begin(self, planned: int, ruled: bool = False, again: bool = False) -> None:
+        """A round that asks for `planned` drafts; ruled: a rule of the plan may end the block before; again:
+        it had begun, and what it waited for was of no use."""
         self.block, self.doubtful, self.planned, self.drafter = DraftBlock(), False, planned, ""
-        self.whole, self.ruled = True, ruled
-        self.trace.round_began(self.tally.rounds, len(self.tokens), planned)
+        self.whole, self.ruled, self.came_true = True, ruled, ()
+        if not again:
+            self.began = time.monotonic()
+            self.trace.round_began(self.tally.rounds, len(self.tokens), planned)
+
+    def goes_on(self, now: float) -> bool:
+        """Whether a step that takes place now is not to wait for the block that is under way."""
+        return self.under_way is not None and self.under_way.goes_on(len(self.tokens), now)
+
+    @property
+    def patience(self) -> float:
+        """When its wait for its block ends."""
+        return self.deadline if self.under_way is None else min(self.deadline, self.under_way.overdue)
+
+    def since_asked(self) -> tuple[int, ...]:
+        """Tokens that were committed since the block that is under way was asked for."""
+        return tuple(self.tokens[self.under_way.base :]) if self.under_way is not None else ()
+
+    def go_on(self) -> None:
+        """Makes the round one without drafts; its block may come for a later one."""
+        self.planned = 0
+        self.tally.meanwhile += 1
+        self.phase = Phase.READY
+        self.trace.draft_ended(0, None, None)
+
+    def drop(self, learned: Round) -> None:
+        """The block that was under way has come, and is of no use."""
+        self.past_with(self.pool).rounds.append(learned)
+        self.under_way = None
 
     def admit(self, drafts: int) -> None:
         """Cuts the round's block to what is to be verified of it."""
@@ -166,7 +198,9 @@ class Sequence:
         self.block = self.block.first(drafts)
 
     def receive(self, reply: DraftReply) -> None:
-        """Takes the round's block, or the reason why there is none."""
+        """Takes the round's block, or the reason why there is none. What it says of tokens that were decoded
+        meanwhile must have been cut off."""
+        self.under_way = None
         if reply.block is not None:
             self.block = reply.block
             self.drafter = reply.drafter.model if reply.drafter is not None else ""
@@ -185,12 +219,15 @@ class Sequence:
         tally = self.tally
         tally.decided(self.block, verdict, self.doubtful)
         if self.planned:
-            drafted = len(self.block.tokens)
-            round_over = Round(self.planned, drafted, verdict.accepted, self.whole, self.block.max_q)
+            before = len(self.came_true)
+            drafted, accepted = before + len(self.block.tokens), before + verdict.accepted
+            max_q = self.came_true + self.block.max_q
+            round_over = Round(before + self.planned, drafted, accepted, self.whole, max_q)
             self.past_with(self.pool).rounds.append(round_over)
         if self.phase is not Phase.PREFILL:
             for name, past in self.past.items():
-                past.idle = 0 if self.planned and name == self.pool else past.idle + 1
+                asked = self.planned > 0 or self.under_way is not None
+                past.idle = 0 if asked and name == self.pool else past.idle + 1
         for index, token in enumerate(verdict.tokens):
             tally.distortion.extend(verdict.distortion[index : index + 1])
             tally.doubts.extend(doubts[index : index + 1])
@@ -237,6 +274,7 @@ class Sequence:
             correction_tokens=counts[Origin.CORRECTION],
             bonus_tokens=counts[Origin.BONUS],
             fallbacks={str(reason): count for reason, count in tally.fallbacks.items()},
+            meanwhile_rounds=tally.meanwhile,
             trace_id=request.trace_id,
             verifier_replica=replica,
             distortion=tally.ledger(),

@@ -29,7 +29,8 @@ class VerifierSpec:
     kv_tokens: room in the KV cache;
     step_rows: token rows of one forward; planner: who decides how much is drafted; block_length,
     block_length_min: bounds of the drafts of a round; stop_below: max q before which a block ends;
-    draft_ahead: whether drafters may guess a round's outcome and go on; gather_s: seconds to wait for the
+    draft_ahead: whether drafters may guess a round's outcome and go on, and sequences decode while their
+    blocks are under way; gather_s: seconds to wait for the
     blocks of others once one sequence is ready; draft_deadline_s: seconds after
     which a round goes on without its block under coupled; draft_patience_s: the same under laws that wait
     for a block, whose answer then proves nothing; stream_interval_s: seconds between two messages of an

@@ -29,7 +29,8 @@ class Tally:
 
     claim: the weakest of a round so far; blocks: those that had tokens; certain: of these, the ones that
     proposed with certainty under a law that asks for proposals; unproven: rounds whose block was lost or cut
-    short, under such a law, for a reason that may depend on what was drawn.
+    short, under such a law, for a reason that may depend on what was drawn; meanwhile: rounds without drafts
+    because their block was under way and not waited for.
     """
 
     law: Law
@@ -46,6 +47,7 @@ class Tally:
     blocks: int = 0
     certain: int = 0
     unproven: int = 0
+    meanwhile: int = 0
 
     @property
     def _sends_rows(self) -> bool:

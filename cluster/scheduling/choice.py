@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from cluster.scheduling.acceptance import outlook
 from cluster.scheduling.history import History
-from cluster.scheduling.rates import rates
+from cluster.scheduling.rates import promises
 
 # A request stays where it drafts unless another pool promises this much more.
 _LEAVE = 1.1
@@ -20,8 +20,15 @@ def choose(histories: Mapping[str, History], most: int, pinned: str, hides: bool
     of one that this request has not asked for long (`acceptance.outlook`): so each is tried, and tried again.
     Before anything was measured the first one is chosen.
     """
+    if len(histories) == 1:
+        return next(iter(histories))
+    if pinned in histories and histories[pinned].rests:
+        return pinned
     values = {
-        name: max(rates(history, outlook(history, max(0, min(most, history.remaining - 1))), hides))
+        name: max(
+            each.rate
+            for each in promises(history, outlook(history, max(0, min(most, history.remaining - 1))), hides)
+        )
         for name, history in histories.items()
         if history.verify is not None
     }

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cluster.scheduling.acceptance import outlook
 from cluster.scheduling.allocation import by_turns
 from cluster.scheduling.hiding import ahead
 from cluster.scheduling.history import History
 from cluster.scheduling.planner import Budget, Frontier
+from cluster.scheduling.rates import promise
 from cluster.speculation.messages import BlockPlan
 
 
@@ -16,7 +18,7 @@ from cluster.speculation.messages import BlockPlan
 class FixedPlanner:
     """Plans `length` drafts a round, fewer where the request ends sooner; admits in turn.
 
-    stop_below: max q before which a block ends; hides: whether waits are hidden by drafting ahead.
+    stop_below: max q before which a block ends; hides: whether waits are hidden (docs/scheduling.md).
     """
 
     length: int
@@ -26,7 +28,10 @@ class FixedPlanner:
     def plan(self, history: History) -> BlockPlan:
         # The round emits one token beyond its drafts.
         length = max(0, min(self.length, history.remaining - 1))
-        return BlockPlan(length, self.stop_below, ahead(history, length) if self.hides else 0)
+        if not self.hides or not length or history.verify is None:
+            return BlockPlan(length, self.stop_below)
+        promised = promise(history, outlook(history, length), length, self.hides)
+        return BlockPlan(length, self.stop_below, ahead(history, length), promised.meanwhile)
 
     def admit(self, frontiers: Sequence[Frontier], budget: Budget) -> list[int]:
         return by_turns(frontiers, budget.rows)

@@ -10,7 +10,7 @@ from cluster.scheduling.allocation import by_survival
 from cluster.scheduling.hiding import ahead
 from cluster.scheduling.history import History
 from cluster.scheduling.planner import Budget, Frontier
-from cluster.scheduling.rates import rates
+from cluster.scheduling.rates import promises
 from cluster.speculation.messages import BlockPlan
 
 # A request that decodes plainly drafts again only if that promises this much more, and tries whether it
@@ -24,7 +24,7 @@ class GoodputPlanner:
     """Accepted length over the time of a round, both as measured (after SmartSpec, arXiv 2406.14066).
 
     least, most: bounds of a block's length; from least 0 a request may decode plainly; stop_below: max q
-    before which a block ends; hides: whether waits are hidden by drafting ahead.
+    before which a block ends; hides: whether waits are hidden (docs/scheduling.md).
     """
 
     most: int
@@ -38,14 +38,16 @@ class GoodputPlanner:
             return BlockPlan(length=0)
         if history.verify is None:
             return BlockPlan(most, self.stop_below)
+        if history.rests and not self.least:
+            return BlockPlan(length=0)
         expected = outlook(history, most)
-        promised = rates(history, expected, self.hides)
-        best = max(range(min(self.least, most), most + 1), key=promised.__getitem__)
-        if history.idle and promised[best] < _RETURN * promised[0]:
+        promised = promises(history, expected, self.hides)
+        best = max(range(min(self.least, most), most + 1), key=lambda k: promised[k].rate)
+        if history.idle and promised[best].rate < _RETURN * promised[0].rate:
             trial = _TRIAL if history.idle >= _TRIAL_AFTER else 0
             best = min(max(trial, self.least), most)
         granted = ahead(history, best, expected.guessed[best]) if self.hides else 0
-        return BlockPlan(best, self.stop_below, granted)
+        return BlockPlan(best, self.stop_below, granted, promised[best].meanwhile)
 
     def admit(self, frontiers: Sequence[Frontier], budget: Budget) -> list[int]:
         """Until the step's goodput first drops: a search beyond that would use what its own drafts say."""

@@ -11,7 +11,7 @@ _WAIT, _CHANCE = 0.1, 0.1
 def ahead(history: History, length: int, chance: float = 1.0) -> int:
     """Tokens to grant after a block of `length`, as many again or none; chance: that the guess of the
     block's outcome is right."""
-    if not length or history.verify is None or chance < _CHANCE:
+    if not length or history.verify is None or history.waits or chance < _CHANCE:
         return 0
     if history.draft.base < _WAIT * history.verify.of(1):
         return 0

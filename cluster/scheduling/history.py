@@ -36,6 +36,10 @@ class Experience:
     accepted: float = 0.0
 
 
+# A request that decodes plainly thinks again so seldom: in a large batch even thinking costs.
+_RETHINK = 8
+
+
 @dataclass(frozen=True, slots=True)
 class History:
     """A sequence's past at a round's start.
@@ -44,7 +48,8 @@ class History:
     rounds: the last of them, oldest first; idle: plain rounds since a block was last asked for;
     domain, drafter: labels; experience: of others; others: sequences that share the steps; other_rows:
     rows that these put into a step; other_tokens: tokens that a step gives these; verify, draft: measured
-    costs, None before anything was measured.
+    costs, None before anything was measured; waits: the request's law waits for every block and takes none
+    that was drafted before its round, so that nothing hides the wait.
     """
 
     committed: int
@@ -59,3 +64,9 @@ class History:
     other_tokens: float = 0.0
     verify: VerifyCost | None = None
     draft: DraftCost = field(default_factory=DraftCost)
+    waits: bool = False
+
+    @property
+    def rests(self) -> bool:
+        """Whether the last decision, to decode plainly, still stands."""
+        return self.idle % _RETHINK > 0

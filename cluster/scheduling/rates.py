@@ -1,20 +1,96 @@
-"""Tokens a second by block length."""
+"""What a round promises by block length: tokens, and the time that they take."""
 
 from __future__ import annotations
+
+import math
+from dataclasses import dataclass
 
 from cluster.scheduling.acceptance import Outlook
 from cluster.scheduling.history import History
 
+# A wait shorter than this share of a step does not make up for what decoding on loses.
+_WAIT = 0.1
 
-def rates(history: History, expected: Outlook, hides: bool) -> list[float]:
-    """The request's own, which waits for its block, and those of others in the same steps, which its rows
-    delay. hides: whether what was guessed right is not waited for. Needs measured costs."""
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """Of a round, from its plan to the next. tokens, seconds: expected, of the request itself; meanwhile:
+    tokens that it had best decode while its block is under way; others: tokens a second that other sequences
+    get from the same steps."""
+
+    tokens: float
+    seconds: float
+    meanwhile: int = 0
+    others: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second that the round is worth to all."""
+        return self.tokens / self.seconds + self.others
+
+
+def promises(history: History, expected: Outlook, hides: bool) -> list[Promise]:
+    """For blocks of 0, 1, … drafts. hides: whether a block may be drafted ahead of its round, and its round
+    decode on while it is under way. Needs measured costs."""
+    return [_best(history, expected, k, hides) for k in range(len(expected.tokens))]
+
+
+def promise(history: History, expected: Outlook, length: int, hides: bool) -> Promise:
+    """The same for one length."""
+    return _best(history, expected, length, hides)
+
+
+def _best(history: History, expected: Outlook, k: int, hides: bool) -> Promise:
     assert history.verify is not None
-    found = []
-    for k, tokens in enumerate(expected.tokens):
-        rows = history.other_rows + 1.0 + expected.rows[k]
-        step = history.verify.of(rows, rows * history.committed)
-        # A block that is there before it is asked for is not waited for.
-        waits = 1.0 - expected.guessed[k] if hides else 1.0
-        found.append(tokens / (waits * history.draft.of(k) + step) + history.other_tokens / step)
-    return found
+    hides = hides and not history.waits
+    wait = history.draft.of(k)
+    waiting = _promise(history, expected, k, 0, wait, hides)
+    plain = _step(history, 0.0)
+    if not hides or k < 2 or wait < _WAIT * plain:
+        return waiting
+    most = min(k - 1, math.ceil(wait / plain))
+    # As many as the wait has room for, or one more, during which the block comes.
+    choices = {max(1, most - 1), most}
+    return max(
+        [waiting, *(_promise(history, expected, k, m, wait, hides) for m in sorted(choices))], key=_rate
+    )
+
+
+def _promise(
+    history: History, expected: Outlook, k: int, meanwhile: int, wait: float, hides: bool
+) -> Promise:
+    """Of one that decodes so many tokens and then waits for its block.
+
+    The first of its drafts must be those tokens, or nothing of it is of use; then the rest is verified.
+    A block that was drafted ahead and guessed right is not waited for.
+    """
+    tokens, rows = expected.tokens, expected.rows
+    guessed = expected.guessed[k] if hides else 0.0
+    whole = _step(history, rows[k])
+    if not meanwhile:
+        seconds, steps, busy, emitted = wait + whole, 1.0, whole, tokens[k]
+    else:
+        fits = tokens[meanwhile] - tokens[meanwhile - 1]
+        rest = max(0.0, rows[k] - rows[meanwhile]) / max(rows[meanwhile], 1e-9)
+        plain, last = meanwhile * _step(history, 0.0), fits * _step(history, rest)
+        seconds, steps, busy = max(plain, wait) + last, meanwhile + fits, plain + last
+        emitted = meanwhile + fits + tokens[k] - tokens[meanwhile]
+    mean_steps = guessed + (1.0 - guessed) * steps
+    mean_busy = guessed * whole + (1.0 - guessed) * busy
+    return Promise(
+        guessed * tokens[k] + (1.0 - guessed) * emitted,
+        guessed * whole + (1.0 - guessed) * seconds,
+        meanwhile,
+        history.other_tokens * mean_steps / mean_busy,
+    )
+
+
+def _step(history: History, drafts: float) -> float:
+    """Seconds of a step in which the request has so many drafts."""
+    assert history.verify is not None
+    rows = history.other_rows + 1.0 + drafts
+    return history.verify.of(rows, rows * history.committed)
+
+
+def _rate(each: Promise) -> float:
+    return each.rate

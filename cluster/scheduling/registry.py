@@ -23,7 +23,7 @@ def planner_of(
     name: PlannerName, most: int, least: int = 0, stop_below: float = 0.0, hides: bool = False
 ) -> Planner:
     """least, most: bounds of a block's length, the lower one for goodput alone; stop_below: max q before
-    which a block ends; hides: whether waits are hidden by drafting ahead. Raises ValueError for bounds that
+    which a block ends; hides: whether waits are hidden. Raises ValueError for bounds that
     are none."""
     if not 0 <= least <= most:
         raise ValueError(f"a block has at least {least} and at most {most} drafts")

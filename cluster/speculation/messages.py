@@ -18,12 +18,14 @@ class BlockPlan:
     """A block to be drafted: at most `length` tokens after the committed prefix; 0 is plain decoding.
 
     stop_below: it ends before a position whose max q is less; ahead: tokens that the drafter may send after
-    the likeliest outcome of this block, before it is known.
+    the likeliest outcome of this block, before it is known; meanwhile: tokens that are decoded without drafts
+    while the block is under way, before it is waited for.
     """
 
     length: int
     stop_below: float = 0.0
     ahead: int = 0
+    meanwhile: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,6 +58,13 @@ class DraftBlock:
     max_q: tuple[float, ...] = ()
     parents: tuple[int, ...] | None = None
     proposal: SparseRows | None = None
+
+    def after(self, tokens: Sequence[int]) -> DraftBlock | None:
+        """What a chain without proposals says after these tokens; None if it says others, or no more."""
+        count = len(tokens)
+        if len(self.tokens) <= count or self.tokens[:count] != tuple(tokens):
+            return None
+        return DraftBlock(self.tokens[count:], self.max_q[count:])
 
     def first(self, count: int) -> DraftBlock:
         """The block of the first `count` drafts, everything about the others left out."""

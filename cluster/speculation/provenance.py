@@ -29,7 +29,8 @@ class Numerics:
 class Provenance:
     """Counted after discards: accepted + corrections + bonuses = emitted tokens.
 
-    fallbacks: reason -> rounds that asked for a block and were decoded without one; distortion: None
+    fallbacks: reason -> rounds that asked for a block and were decoded without one; meanwhile_rounds: those
+    that decoded a token while their block was under way, which is no fault; distortion: None
     under a strict law; uncertain_positions: tokens that a difference of logits like the measured one could
     have changed, None where none could or it was not measured, and where more than logits and the
     verifier's noise decides.
@@ -48,6 +49,7 @@ class Provenance:
     correction_tokens: int = 0
     bonus_tokens: int = 0
     fallbacks: dict[str, int] = field(default_factory=dict)
+    meanwhile_rounds: int = 0
     trace_id: str = ""
     verifier_replica: str = ""
     distortion: DistortionTotals | None = None

@@ -33,6 +33,8 @@ EMITTED: Final = "truedraft.tokens.emitted"
 DISCARDED: Final = "truedraft.tokens.discarded"
 WITHDRAWN: Final = "truedraft.tokens.withdrawn"
 FALLBACKS: Final = "truedraft.fallbacks"
+MEANWHILE: Final = "truedraft.rounds.meanwhile"
+OVERTAKEN: Final = "truedraft.blocks.overtaken"
 
 # The verifier's, of itself and of its stream to a drafter.
 PLAN_LENGTH: Final = "truedraft.plan.length"

@@ -78,6 +78,7 @@ BONUS_TOKENS: Final = "truedraft.bonus.tokens"
 EMITTED_TOKENS: Final = "truedraft.emitted.tokens"
 ACCEPTANCE_LENGTH: Final = "truedraft.acceptance_length"
 FALLBACK_ROUNDS: Final = "truedraft.fallback.rounds"
+MEANWHILE_ROUNDS: Final = "truedraft.meanwhile.rounds"
 FALLBACK_REASON: Final = "truedraft.fallback.reason"
 FALLBACK_DETAIL: Final = "truedraft.fallback.detail"
 # Followed by a reason: how many rounds fell back for it.

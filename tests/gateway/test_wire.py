@@ -33,6 +33,7 @@ provenances = st.builds(
     correction_tokens=st.integers(0, 10**9),
     bonus_tokens=st.integers(0, 10**9),
     fallbacks=st.dictionaries(texts, st.integers(0, 10**6), max_size=3),
+    meanwhile_rounds=counts,
     trace_id=texts,
     verifier_replica=texts,
     uncertain_positions=st.none() | counts,

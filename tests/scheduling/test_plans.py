@@ -23,6 +23,7 @@ from cluster.scheduling import (
     planner_of,
 )
 from cluster.scheduling.acceptance import outlook
+from cluster.scheduling.rates import promises
 from tests.scheduling.helpers import SHIPPED
 from verifier_service.measurements import Measurements
 
@@ -66,6 +67,44 @@ def test_a_plan_is_a_function_of_the_past_and_leaves_room_for_the_rounds_own_tok
     plan = SHIPPED[name].plan(history)
     assert plan == SHIPPED[name].plan(replace(history))
     assert 0 <= plan.length <= min(8, history.remaining - 1)
+
+
+HIDING = [planner_of(name, 8, hides=True) for name in PlannerName]
+
+
+@pytest.mark.parametrize("planner", HIDING, ids=str)
+@given(history=histories)
+def test_going_on_is_planned_from_the_past_and_only_where_a_wait_can_be_hidden(planner, history):
+    plan = planner.plan(history)
+    assert plan == planner.plan(replace(history))
+    assert 0 <= plan.meanwhile <= max(0, plan.length - 1)
+    waiting = planner.plan(replace(history, waits=True))
+    assert (waiting.meanwhile, waiting.ahead) == (0, 0)
+    assert planner.plan(replace(history, draft=DraftCost())).meanwhile == 0
+
+
+def going_on(acceptance, wait, others=0):
+    """What goodput plans while a block of good drafts takes so many seconds."""
+    kept = tuple(Round(8, 8, 8 if n % 10 < 10 * acceptance else 0) for n in range(32))
+    load = {"others": others, "other_rows": 1.0 * others, "other_tokens": 1.0 * others}
+    history = History(50, 1000, kept, verify=COST, draft=DraftCost(wait), **load)
+    return GoodputPlanner(8, hides=True).plan(history)
+
+
+def test_a_sequence_goes_on_for_about_as_long_as_its_block_takes():
+    assert going_on(0.8, 0.005).meanwhile == 0
+    assert [going_on(0.8, wait).meanwhile for wait in (0.1, 0.2, 0.3)] == [1, 2, 3]
+    # A little beyond a step is waited for.
+    assert going_on(0.8, 0.11).meanwhile == 1
+
+
+@given(histories)
+def test_hiding_a_wait_never_promises_less(history):
+    if history.verify is None:
+        return
+    expected = outlook(history, 8)
+    hidden, waiting = (promises(history, expected, hides) for hides in (True, False))
+    assert all(h.rate >= w.rate - 1e-9 for h, w in zip(hidden, waiting, strict=True))
 
 
 @given(histories, st.integers(0, 8))
@@ -146,7 +185,7 @@ def test_a_request_that_stopped_needs_more_than_a_tie_to_begin_again():
     for hundredth in range(100):
         accepted = Experience(1000.0, 10.0 * hundredth)
         history = History(50, 1000, verify=COST, draft=DraftCost(0.03), experience=accepted)
-        flips.append((planner.plan(history).length > 0, planner.plan(replace(history, idle=5)).length > 0))
+        flips.append((planner.plan(history).length > 0, planner.plan(replace(history, idle=8)).length > 0))
     begun, returned = (column.index(True) for column in zip(*flips, strict=True))
     assert begun < returned
     assert all(flip == (True, True) for flip in flips[returned:])

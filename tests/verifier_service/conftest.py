@@ -32,10 +32,10 @@ def loaded(spec):
 
 @pytest.fixture
 def engine_with(loaded, spec):
-    """Makes an engine from a drafting port and fields of VerifierSpec."""
+    """Makes an engine from a drafting port and fields of VerifierSpec; planned_by: another planner."""
 
-    def make(drafting=None, **fields):
-        return build_engine(loaded, replace(spec, **fields), drafting, NoOpTracer())
+    def make(drafting=None, planned_by=None, **fields):
+        return build_engine(loaded, replace(spec, **fields), drafting, NoOpTracer(), planner=planned_by)
 
     return make
 

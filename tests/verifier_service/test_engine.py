@@ -150,7 +150,10 @@ def test_max_tokens_is_exact_under_speculation(engine_with, request_for, max_tok
 
 def test_a_drafter_that_never_answers_costs_its_deadline_and_no_token(engine_with, request_for):
     plain = alone(engine_with(), request_for(max_tokens=5))
-    answer = alone(engine_with(Port(lambda ticket: []), draft_deadline_s=0.01), request_for(max_tokens=5))
+    answer = alone(
+        engine_with(Port(lambda ticket: []), draft_deadline_s=0.01, draft_ahead=False),
+        request_for(max_tokens=5),
+    )
     assert answer.token_ids == plain.token_ids
     provenance = accounted(answer)
     # The first token comes with the prompt, the last needs no drafts.

@@ -61,7 +61,7 @@ def test_a_reply_that_comes_after_its_deadline_is_not_used_for_a_later_round(eng
         late[:] = [ticket]
         return replies
 
-    answer = alone(engine_with(Port(reply), draft_deadline_s=0.01), request)
+    answer = alone(engine_with(Port(reply), draft_deadline_s=0.01, draft_ahead=False), request)
     assert [*request.prompt_ids, *answer.token_ids] == truth
     provenance = accounted(answer)
     assert provenance.fallbacks == {"deadline": 4}

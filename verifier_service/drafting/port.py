@@ -55,7 +55,7 @@ class DraftReply:
 
     draft_seconds: the drafter's own time; ahead: the block was drafted before the ticket was issued; asked:
     tokens that the drafter was asked for, None for the ticket's length; certain: the drafter draws nothing,
-    so that nothing can depend on what was drawn.
+    so that nothing can depend on what was drawn; arrived: when, on the monotonic clock, 0 for now.
     """
 
     sequence: int
@@ -68,6 +68,7 @@ class DraftReply:
     ahead: bool = False
     asked: int | None = None
     certain: bool = False
+    arrived: float = 0.0
 
     def depends_on_draws(self, planned: int, ruled: bool) -> bool:
         """Whether a block was lost or cut short in a way that may depend on what was drawn.

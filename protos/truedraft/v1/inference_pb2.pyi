@@ -296,7 +296,7 @@ class Usage(_message.Message):
     def __init__(self, input_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., cached_input_tokens: _Optional[int] = ...) -> None: ...
 
 class Provenance(_message.Message):
-    __slots__ = ("requested_law", "effective_law", "lossless", "claim", "reasons", "numerics", "drafters", "rounds", "draft_tokens", "accepted_tokens", "correction_tokens", "bonus_tokens", "fallback_rounds", "fallbacks", "acceptance_length", "seed", "trace_id", "verifier_replica", "law_params", "uncertain_positions", "distortion")
+    __slots__ = ("requested_law", "effective_law", "lossless", "claim", "reasons", "numerics", "drafters", "rounds", "draft_tokens", "accepted_tokens", "correction_tokens", "bonus_tokens", "fallback_rounds", "fallbacks", "meanwhile_rounds", "acceptance_length", "seed", "trace_id", "verifier_replica", "law_params", "uncertain_positions", "distortion")
     class FallbacksEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -325,6 +325,7 @@ class Provenance(_message.Message):
     BONUS_TOKENS_FIELD_NUMBER: _ClassVar[int]
     FALLBACK_ROUNDS_FIELD_NUMBER: _ClassVar[int]
     FALLBACKS_FIELD_NUMBER: _ClassVar[int]
+    MEANWHILE_ROUNDS_FIELD_NUMBER: _ClassVar[int]
     ACCEPTANCE_LENGTH_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     TRACE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -346,6 +347,7 @@ class Provenance(_message.Message):
     bonus_tokens: int
     fallback_rounds: int
     fallbacks: _containers.ScalarMap[str, int]
+    meanwhile_rounds: int
     acceptance_length: float
     seed: int
     trace_id: str
@@ -353,7 +355,7 @@ class Provenance(_message.Message):
     law_params: _containers.ScalarMap[str, float]
     uncertain_positions: int
     distortion: Distortion
-    def __init__(self, requested_law: _Optional[str] = ..., effective_law: _Optional[str] = ..., lossless: _Optional[bool] = ..., claim: _Optional[str] = ..., reasons: _Optional[_Iterable[str]] = ..., numerics: _Optional[_Union[Numerics, _Mapping]] = ..., drafters: _Optional[_Iterable[_Union[Drafter, _Mapping]]] = ..., rounds: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., correction_tokens: _Optional[int] = ..., bonus_tokens: _Optional[int] = ..., fallback_rounds: _Optional[int] = ..., fallbacks: _Optional[_Mapping[str, int]] = ..., acceptance_length: _Optional[float] = ..., seed: _Optional[int] = ..., trace_id: _Optional[str] = ..., verifier_replica: _Optional[str] = ..., law_params: _Optional[_Mapping[str, float]] = ..., uncertain_positions: _Optional[int] = ..., distortion: _Optional[_Union[Distortion, _Mapping]] = ...) -> None: ...
+    def __init__(self, requested_law: _Optional[str] = ..., effective_law: _Optional[str] = ..., lossless: _Optional[bool] = ..., claim: _Optional[str] = ..., reasons: _Optional[_Iterable[str]] = ..., numerics: _Optional[_Union[Numerics, _Mapping]] = ..., drafters: _Optional[_Iterable[_Union[Drafter, _Mapping]]] = ..., rounds: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., correction_tokens: _Optional[int] = ..., bonus_tokens: _Optional[int] = ..., fallback_rounds: _Optional[int] = ..., fallbacks: _Optional[_Mapping[str, int]] = ..., meanwhile_rounds: _Optional[int] = ..., acceptance_length: _Optional[float] = ..., seed: _Optional[int] = ..., trace_id: _Optional[str] = ..., verifier_replica: _Optional[str] = ..., law_params: _Optional[_Mapping[str, float]] = ..., uncertain_positions: _Optional[int] = ..., distortion: _Optional[_Union[Distortion, _Mapping]] = ...) -> None: ...
 
 class Distortion(_message.Message):
     __slots__ = ("tokens", "tv_mean", "tv_max", "tv_total", "overshoot_max", "kl_total")
