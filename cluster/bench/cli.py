@@ -117,3 +117,37 @@ def step(
         from cluster.bench.run_step import Shape, run_step
 
         run_step(model, Shape(sequences, rows, vocab, context, repeats), law or (), out, as_json)
+
+
+@bench.command()
+def network(
+    tokens: Tokens = 48,
+    pairs: Pairs = 7,
+    model: Model = None,
+    out: Out = None,
+    picture: Picture = None,
+    as_json: Json = False,
+) -> None:
+    """What a round trip between verifier and drafter costs of the throughput, and what of it is hidden."""
+    with failures(as_json):
+        from cluster.bench.run_network import run_network
+
+        met = run_network(model, tokens, pairs, out, picture, as_json)
+    raise typer.Exit(0 if met else 1)
+
+
+@bench.command()
+def load(
+    tokens: Tokens = 32,
+    pairs: Pairs = 7,
+    model: Model = None,
+    out: Out = None,
+    picture: Picture = None,
+    as_json: Json = False,
+) -> None:
+    """Speculation against none with 1 to 64 requests at a time, and its lengths against fixed ones."""
+    with failures(as_json):
+        from cluster.bench.run_load import run_load
+
+        met = run_load(model, tokens, pairs, out, picture, as_json)
+    raise typer.Exit(0 if met else 1)

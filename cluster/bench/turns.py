@@ -1,0 +1,149 @@
+"""Engines that take turns at the same requests: one target, one machine, one run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from cluster.bench.statistics import Ratio, paired_ratio
+from cluster.scheduling import Budget, Frontier, History, Planner
+from cluster.scheduling.acceptance import outlook
+from cluster.scheduling.rates import promise
+from cluster.speculation.law import Law
+from cluster.speculation.messages import BlockPlan
+from cluster.speculation.request import GenerationRequest
+from verifier_service.batch import Answer
+from verifier_service.engine import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """All requests once. rounds, drafted, accepted, meanwhile: as in Provenance, summed; answers: tokens."""
+
+    tokens: int
+    seconds: float
+    rounds: int
+    drafted: int
+    accepted: int
+    meanwhile: int
+    answers: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second."""
+        return self.tokens / self.seconds
+
+
+@dataclass(slots=True)
+class Contestant:
+    """An engine under one law; turns: so far, the first one, which fills caches and means, left out."""
+
+    name: str
+    engine: Engine
+    law: Law
+    turns: list[Turn] = field(default_factory=list)
+
+    def take(self, requests: Sequence[GenerationRequest], concurrent: int) -> Turn:
+        """Answers all, so many at a time. Raises RuntimeError when one fails."""
+        began = time.perf_counter()
+        waiting, answers = list(reversed(requests)), list[Answer]()
+        while waiting or any(answer.finished is None for answer in answers):
+            while waiting and sum(answer.finished is None for answer in answers) < concurrent:
+                answers.append(Answer())
+                asked = replace(waiting.pop(), law=self.law, requested_law=self.law)
+                self.engine.submit(asked, answers[-1].take)
+            self.engine.step()
+            for answer in answers:
+                if answer.failure is not None:
+                    raise RuntimeError(answer.failure)
+        seconds = time.perf_counter() - began
+        made = [answer.finished.provenance for answer in answers if answer.finished is not None]
+        return Turn(
+            sum(len(answer.token_ids) for answer in answers),
+            seconds,
+            sum(each.rounds for each in made),
+            sum(each.draft_tokens for each in made),
+            sum(each.accepted_tokens for each in made),
+            sum(each.meanwhile_rounds for each in made),
+            tuple(tuple(answer.token_ids) for answer in answers),
+        )
+
+    @property
+    def rates(self) -> list[float]:
+        return [turn.rate for turn in self.turns]
+
+    @property
+    def row(self) -> dict[str, float]:
+        """Of all turns: tokens a second, tokens and drafts a round, acceptance, share of rounds that went
+        on while their block was under way."""
+        names = ("tokens", "seconds", "rounds", "drafted", "accepted", "meanwhile")
+        total = [sum(getattr(turn, name) for turn in self.turns) for name in names]
+        tokens, seconds, rounds, drafted, accepted, meanwhile = total
+        return {
+            "tokens_per_second": tokens / seconds,
+            "tokens_per_round": tokens / rounds,
+            "drafts_per_round": drafted / rounds,
+            "acceptance": accepted / drafted if drafted else 0.0,
+            "meanwhile": meanwhile / rounds,
+        }
+
+
+def take_turns(
+    contestants: Sequence[Contestant],
+    requests: Sequence[GenerationRequest],
+    concurrent: int,
+    pairs: int,
+    say: Callable[[str], None],
+    ready: Callable[[], None] | None = None,
+) -> None:
+    """Every contestant once to warm up, then `pairs` times, each time another one first; ready: called after
+    the warm-up. Raises RuntimeError when a request fails, and when answers differ."""
+    said = set()
+    for repetition in range(-1, pairs):
+        shift = repetition % len(contestants)
+        for contestant in (*contestants[shift:], *contestants[:shift]):
+            say(f"{concurrent} at a time, repetition {repetition + 1} of {pairs}: {contestant.name}")
+            turn = contestant.take(requests, concurrent)
+            if repetition >= 0:
+                contestant.turns.append(turn)
+            said.add(turn.answers)
+            if len(said) > 1:
+                raise RuntimeError(f"{contestant.name} answers with other tokens than those before it")
+        if repetition < 0 and ready is not None:
+            ready()
+
+
+def against(contestants: Mapping[str, Contestant], name: str, base: str) -> Ratio:
+    """The throughput of one over that of another, pair by pair."""
+    return paired_ratio(contestants[name].rates, contestants[base].rates)
+
+
+@dataclass(slots=True)
+class Predicting:
+    """A planner that writes down what it promises of each round: tokens and seconds, from history alone."""
+
+    planner: Planner
+    most: int
+    hides: bool
+    tokens: float = 0.0
+    seconds: float = 0.0
+    lengths: list[int] = field(default_factory=list)
+
+    def plan(self, history: History) -> BlockPlan:
+        plan = self.planner.plan(history)
+        if history.verify is not None:
+            length = plan.length
+            most = max(length, min(self.most, history.remaining - 1))
+            expected = promise(history, outlook(history, most), length, self.hides)
+            self.tokens += expected.tokens
+            self.seconds += expected.seconds
+            self.lengths.append(length)
+        return plan
+
+    def admit(self, frontiers: Sequence[Frontier], budget: Budget) -> list[int]:
+        return self.planner.admit(frontiers, budget)
+
+    def forget(self) -> None:
+        self.tokens = self.seconds = 0.0
+        self.lengths.clear()
