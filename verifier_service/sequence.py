@@ -233,6 +233,7 @@ class Sequence:
             tally.doubts.extend(doubts[index : index + 1])
             if token in self.ends:
                 self.end = token
+                self._finish_text()
                 return FinishReason.STOP
             self.tokens.append(token)
             self.prefix.extend((token,))
@@ -244,8 +245,15 @@ class Sequence:
                 del tally.origins[self.text.token_count :]
                 return FinishReason.STOP
             if self.emitted == self.request.max_tokens:
-                return FinishReason.LENGTH
+                return FinishReason.STOP if self._finish_text() else FinishReason.LENGTH
         return None
+
+    def _finish_text(self) -> bool:
+        """Whether the answer's end completes a stop string."""
+        stopped = self.text.finish()
+        if stopped:
+            del self.tally.origins[self.text.token_count :]
+        return stopped
 
     def release(self, final: bool) -> list[Committed]:
         """What is final and was not released before."""

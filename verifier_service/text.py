@@ -59,6 +59,19 @@ class TextStream:
         every token that contributed to it."""
         before = len(self._text)
         self._add(token)
+        return self._cut(before)
+
+    def finish(self) -> bool:
+        """The answer ends here, perhaps in the middle of a character; True if what stands for that completes
+        a stop string."""
+        before = len(self._text)
+        if self.token_count:
+            self._text = self._whole_text()
+            self._settle()
+        return self._cut(before)
+
+    def _cut(self, before: int) -> bool:
+        """Whether a stop string is complete that was not in so many characters."""
         searched = max(0, before - self._longest_stop + 1, self._protected())
         if searched >= len(self._text):
             return False
@@ -76,6 +89,10 @@ class TextStream:
         if piece is None:
             return
         self._text += piece
+        self._settle()
+
+    def _settle(self) -> None:
+        """The text of all tokens is there."""
         for entry in reversed(self._tokens):
             if entry.end is not None:
                 break
@@ -90,11 +107,8 @@ class TextStream:
         return len(self._text) if end is None else end
 
     def release(self, final: bool = False) -> tuple[str, tuple[int, ...]]:
-        """Text and tokens that are final and were not released before; with `final`, all that is left but the
-        remainder."""
-        if final and not self.stopped and self.token_count:
-            # An answer may end in the middle of a character.
-            self._text = self._whole_text()
+        """Text and tokens that are final and were not released before; with `final`, of an answer that was
+        finished or stopped, all that is left but the remainder."""
         until = len(self._text) if final else len(self._text) - self._held_back()
         count = len(self._tokens)
         while not final and count > self._released_tokens:

@@ -22,8 +22,9 @@ def run(tokenizer, ids, stop=()):
         tokens.extend(released)
         if stopped:
             return [*pieces, stream.remainder()], tokens, True
+    stopped = stream.finish()
     text, released = stream.release(final=True)
-    return [*pieces, text], [*tokens, *released], False
+    return [*pieces, text, stream.remainder()], [*tokens, *released], stopped
 
 
 @SETTINGS
@@ -120,6 +121,8 @@ def test_what_was_released_is_never_taken_back_and_nothing_is_held_without_need(
         assert held == "" or stop.startswith(held)
         longer = [seen[at:] for at in range(len(released)) if stop.startswith(seen[at:])]
         assert longer == []
+    if not stream.stopped:
+        stream.finish()
     final = released + stream.release(final=True)[0] + stream.remainder()
     assert final == text.split(stop)[0]
 
@@ -155,6 +158,9 @@ def test_an_answer_that_ends_inside_a_character_says_so(loaded):
     assert "".join(pieces) == loaded.tokenizer.decode(ids)
     assert "".join(pieces).startswith("ok\N{REPLACEMENT CHARACTER}")
     assert (tokens, stopped) == (ids, False)
+    # Where that is a stop string, it is one.
+    pieces, tokens, stopped = run(loaded.tokenizer, ids, ("\N{REPLACEMENT CHARACTER}",))
+    assert ("".join(pieces), tokens, stopped) == ("ok", loaded.tokenizer("ok")["input_ids"], True)
 
 
 @SETTINGS
