@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from opentelemetry.metrics import Meter, NoOpMeter
@@ -13,6 +14,7 @@ from cluster.speculation.provenance import Provenance
 from cluster.telemetry import instruments
 from cluster.telemetry import names as attributes
 from cluster.telemetry.labels import Domains
+from cluster.telemetry.observing import gauge
 
 _KEPT = 100
 
@@ -34,13 +36,26 @@ class Closed:
 
 
 class RequestLedger:
-    """Used on the gateway's loop alone. recent: lines of the request log, the last one first."""
+    """Used on the gateway's loop alone. recent: lines of the request log, the last one first; measured: what
+    live acceptance is to be compared with, by domain."""
 
-    def __init__(self, model: str, domains: Domains, meter: Meter | None = None) -> None:
+    def __init__(
+        self,
+        model: str,
+        domains: Domains,
+        meter: Meter | None = None,
+        measured: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
         self._model = model
         self._domains = domains
         self.recent: deque[Mapping[str, Any]] = deque(maxlen=_KEPT)
         meter = meter or NoOpMeter("truedraft-gateway")
+        gauge(
+            meter,
+            instruments.MEASURED,
+            "Acceptance length of rounds with a block, as last measured",
+            lambda: [(length, {instruments.DOMAIN: domain}) for domain, length in measured.items()],
+        )
         self._requests = meter.create_counter(instruments.REQUESTS, description="Requests that are over")
         self._duration = meter.create_histogram(
             instruments.REQUEST_DURATION,

@@ -50,7 +50,7 @@ class GatewayService:
         doors: Doors,
         meter: Meter | None = None,
     ) -> None:
-        self.ledger = RequestLedger(spec.served_name, Domains(spec.domains), meter)
+        self.ledger = RequestLedger(spec.served_name, Domains(spec.domains), meter, spec.measured)
         self._spec = spec
         self._prompting = prompting
         self._verify = verify

@@ -22,6 +22,7 @@ REQUEST_DURATION: Final = "gen_ai.server.request.duration"
 TIME_TO_FIRST_TOKEN: Final = "gen_ai.server.time_to_first_token"
 TIME_PER_OUTPUT_TOKEN: Final = "gen_ai.server.time_per_output_token"
 REQUESTS: Final = "truedraft.requests"
+MEASURED: Final = "truedraft.acceptance.measured"
 
 # The verifier's, of rounds: all by law, drafter and domain.
 ROUNDS: Final = "truedraft.rounds"

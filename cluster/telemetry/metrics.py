@@ -22,7 +22,7 @@ from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.registry import Collector
 
-from cluster.telemetry.setup import service_resource
+from cluster.telemetry.setup import quieten, service_resource
 
 _log = logging.getLogger(__name__)
 
@@ -77,6 +77,7 @@ def _otlp() -> list[MetricReader]:
     if "otlp" not in os.environ.get(OTEL_METRICS_EXPORTER, "").split(","):
         return []
     try:
+        quieten()
         return [PeriodicExportingMetricReader(OTLPMetricExporter())]
     except Exception as error:  # the SDK raises bare ones for values that it cannot read
         _log.warning("no metrics over OTLP, check the OTEL_EXPORTER_OTLP_* variables: %s", error)

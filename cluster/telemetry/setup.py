@@ -181,11 +181,16 @@ def _exporters(service: str) -> list[SpanExporter]:
         except Exception as error:  # the SDK raises bare ones for values that it cannot read
             _log.warning("no traces over OTLP, check the OTEL_EXPORTER_OTLP_* variables: %s", error)
     if exporters:
-        for name in _NOISY:
-            logger = logging.getLogger(name)
-            if not any(isinstance(each, _Quiet) for each in logger.filters):
-                logger.addFilter(_Quiet())
+        quieten()
     return exporters
+
+
+def quieten() -> None:
+    """A collector that is down says so once a minute; before anything is exported."""
+    for name in _NOISY:
+        logger = logging.getLogger(name)
+        if not any(isinstance(each, _Quiet) for each in logger.filters):
+            logger.addFilter(_Quiet())
 
 
 def _wants_otlp() -> bool:

@@ -77,3 +77,14 @@ def test_only_the_last_requests_are_kept_the_newest_first():
     for n in range(150):
         ledger.closed(Closed("chat", "finished", "", "none", 0.1), {"n": n})
     assert [line["n"] for line in ledger.recent] == [*range(149, 49, -1)]
+
+
+def test_what_live_acceptance_is_compared_with_is_a_series_of_its_own():
+    metrics = start_metrics("truedraft-gateway", "g#1")
+    RequestLedger("m", Domains(), metrics.meter, {"coding": 2.6, "chat": 1.9})
+    found = series(exposition([metrics.families()]).decode())
+    measured = {
+        name: total(found, "truedraft_acceptance_measured", domain=name) for name in ("coding", "chat")
+    }
+    assert measured == {"coding": 2.6, "chat": 1.9}
+    assert total(found, "truedraft_acceptance_measured") == 4.5
