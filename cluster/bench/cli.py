@@ -64,6 +64,39 @@ def lossy(
 
 
 @bench.command()
+def domains(
+    drafter: Annotated[
+        list[str] | None,
+        typer.Option(help="ngram, a DFlash checkpoint, or a causal language model; repeatable."),
+    ] = None,
+    temperature: Annotated[
+        list[float] | None, typer.Option(min=0, help="Repeatable; 0, 0.7 and 1 unless given.")
+    ] = None,
+    per_domain: Annotated[int, typer.Option(min=1, help="Prompts of each domain.")] = 16,
+    timed: Annotated[int, typer.Option(min=0, help="Of these, how many are timed; 0 times none.")] = 4,
+    tokens: Tokens = 96,
+    block_length: Annotated[int, typer.Option(min=1, max=64, help="Drafts of a round.")] = 7,
+    prompts: Annotated[
+        Path | None, typer.Option(help="Your own: JSON lines of prompt or messages, and domain.")
+    ] = None,
+    traffic: Annotated[
+        Path | None, typer.Option(help="Your tokens by domain: CSV, or what the gateway's /metrics said.")
+    ] = None,
+    model: Model = None,
+    out: Out = None,
+    picture: Picture = None,
+    as_json: Json = False,
+) -> None:
+    """What each drafter is worth by domain: acceptance, and tokens per second against speculation off."""
+    with failures(as_json):
+        from cluster.bench.domains_report import Size
+        from cluster.bench.run_domains import run_domains
+
+        size = Size(per_domain, timed, tokens, block_length, tuple(temperature or (0.0, 0.7, 1.0)))
+        run_domains(model, drafter or ["ngram"], size, prompts, traffic, out, picture, as_json)
+
+
+@bench.command()
 def overhead(
     tokens: Tokens = 32,
     pairs: Annotated[int, typer.Option(min=1, help="Repetitions; fewer than 30 resolve little.")] = 30,
