@@ -99,7 +99,7 @@ CAUSES: dict[Reason, Cause] = {
         grpc.StatusCode.UNAVAILABLE,
         503,
         "server_error",
-        "the verifier was lost in the middle of the request",
+        "verifiers were lost in the middle of the request, and no other went on with it",
         retry_after=1,
     ),
     Reason.INTERNAL: Cause(

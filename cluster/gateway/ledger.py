@@ -57,6 +57,9 @@ class RequestLedger:
             lambda: [(length, {instruments.DOMAIN: domain}) for domain, length in measured.items()],
         )
         self._requests = meter.create_counter(instruments.REQUESTS, description="Requests that are over")
+        self._lost = meter.create_counter(
+            instruments.VERIFIERS_LOST, description="Verifiers lost in the middle of an answer, once for each"
+        )
         self._duration = meter.create_histogram(
             instruments.REQUEST_DURATION,
             unit="s",
@@ -75,6 +78,10 @@ class RequestLedger:
             description="Of a token after the first, the mean of an answer",
             explicit_bucket_boundaries_advisory=instruments.PER_TOKEN_BUCKETS,
         )
+
+    def lost(self, law: str, domain: str) -> None:
+        """Counts an answer that lost its verifier."""
+        self._lost.add(1, {instruments.LAW: law, instruments.DOMAIN: self._domains.label(domain)})
 
     def closed(self, request: Closed, line: Mapping[str, Any]) -> None:
         """Counts a request. line: of the log."""

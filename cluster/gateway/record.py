@@ -104,6 +104,11 @@ class RequestRecord:
         if self._first_token is None:
             self._first_token = time.monotonic()
 
+    def lost(self, tokens: int) -> None:
+        """A verifier was lost after so many tokens had been sent; another is asked to go on."""
+        self.span.add_event(names.EVENT_VERIFIER_LOST, {names.SENT_TOKENS: tokens})
+        self._ledger.lost(self._law, self._domain)
+
     def finished(self, event: Finished) -> None:
         self.span.set_attributes(answer_attributes(event, self.request_id, self._model))
         self._served = event.provenance

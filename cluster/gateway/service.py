@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
@@ -186,7 +186,7 @@ class GatewayService:
         reader = self._reader(request, generation)
         self.in_flight += 1
         try:
-            async with aclosing(self._decoded(generation)) as events:
+            async with aclosing(self._decoded(generation, record.lost)) as events:
                 async for event in events:
                     if isinstance(event, Committed):
                         record.streamed()
@@ -215,12 +215,14 @@ class GatewayService:
         seen = b"".join(map(self._prompting.token_bytes, generation.resumed_ids)).decode(errors="ignore")
         return CallReader(generation.request_id, seen)
 
-    def _decoded(self, generation: GenerationRequest) -> AsyncGenerator[Committed | Finished, None]:
-        return decoded(self._verify, generation, self._spec.first_token_timeout_s)
+    def _decoded(
+        self, generation: GenerationRequest, lost: Callable[[int], None]
+    ) -> AsyncGenerator[Committed | Finished, None]:
+        return decoded(self._verify, generation, self._spec.first_token_timeout_s, lost)
 
     async def generate(self, generation: GenerationRequest) -> None:
         """Takes a request that is no client's to its end, without a record. Raises RequestError."""
-        async with aclosing(self._decoded(generation)) as events:
+        async with aclosing(self._decoded(generation, lambda tokens: None)) as events:
             async for _ in events:
                 pass
 

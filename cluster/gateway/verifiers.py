@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from dataclasses import replace
 from typing import Protocol
 
-from ray.exceptions import RayActorError
+from ray.exceptions import ObjectLostError, RayActorError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, ReplicaUnavailableError
 
 from cluster.gateway.errors import Reason, RequestError
 from cluster.gateway.invalid import InvalidRequestError
+from cluster.speculation.catalogue import LAWS
+from cluster.speculation.law import Claim, Law
 from cluster.speculation.request import (
     Committed,
     Failed,
@@ -23,6 +27,10 @@ from cluster.speculation.request import (
 
 _BUSY = "The verifiers are busy; try again later."
 _LOST = "The verifier was lost in the middle of the request; send it again."
+# Verifiers that an answer may lose. Some requests may be the death of every one that takes them.
+_LOSSES = 3
+# Before another verifier is asked to go on, for the second time and later.
+_PAUSE_S = 0.5
 
 
 class Events(Protocol):
@@ -39,10 +47,97 @@ Verify = Callable[[GenerationRequest], Events]
 
 
 async def decoded(
+    verify: Verify,
+    request: GenerationRequest,
+    patience: float,
+    lost: Callable[[int], None],
+) -> AsyncGenerator[Committed | Finished, None]:
+    """The events up to Finished, whichever verifiers they come from: where one is lost, another goes on from
+    the tokens that were handed on. Text without tokens is held until the end that it belongs to.
+
+    patience: seconds to wait for the first event, of each verifier; lost: told of each verifier that is lost,
+    with how many tokens were handed on by then. Raises RequestError; leaving early frees the verifier's
+    sequence.
+    """
+    tokens: list[int] = []
+    losses, refusals = 0, 0
+    while True:
+        part = request
+        if losses:
+            # Under a name of its own: what may be left of the lost one is cancelled by the old name.
+            part = replace(
+                request,
+                request_id=f"{request.request_id}-{losses}",
+                resumed_ids=(*request.resumed_ids, *tokens),
+            )
+        before, rest = len(tokens), []
+        try:
+            async with aclosing(_part(verify, part, patience)) as events:
+                async for event in events:
+                    match event:
+                        case Committed(token_ids=()):
+                            rest.append(event)
+                        case Committed():
+                            tokens.extend(event.token_ids)
+                            yield event
+                        case Finished():
+                            for text in rest:
+                                yield text
+                            yield _whole(event, request.law, losses, before)
+                            return
+        except RequestError as error:
+            if error.reason is Reason.VERIFIER_LOST and losses < _LOSSES:
+                losses += 1
+                lost(len(tokens))
+            elif error.reason is Reason.OVERLOADED and losses and refusals < _LOSSES:
+                # An answer that has begun is not given up because the others have more to do now.
+                refusals += 1
+            elif error.reason is Reason.OVERLOADED and losses:
+                raise RequestError(Reason.VERIFIER_LOST, _LOST) from error
+            else:
+                raise
+        if losses + refusals > 1:
+            await asyncio.sleep(_PAUSE_S)
+
+
+def _whole(end: Finished, law: Law, losses: int, before: int) -> Finished:
+    """The end of an answer whose verifiers were lost but the last. before: tokens that it did not emit."""
+    if not losses:
+        return end
+    verifiers = "verifier was" if losses == 1 else "verifiers were"
+    reason = (
+        f"{losses} {verifiers} lost before this one, which went on from the {before} tokens that were sent"
+    )
+    strongest = _strongest_claim(law, before)
+    if LAWS[law.name].sends_rows and LAWS[law.name].lossless:
+        reason += f"; how many these are may depend on what followed, so that the law of {law} is not proven"
+    provenance = replace(
+        end.provenance,
+        claim=min(end.provenance.claim, strongest),
+        reasons=(reason, *end.provenance.reasons),
+        verifiers_lost=losses,
+    )
+    return replace(end, output_tokens=before + end.output_tokens, provenance=provenance)
+
+
+def _strongest_claim(law: Law, before: int) -> Claim:
+    """Of an answer of which `before` tokens, and nothing that was known of them, are a lost verifier's.
+
+    A loss chooses what is drawn anew, which is what was not sent; and that may depend on what it was: tokens
+    that might begin a stop string are held back. Noise that is keyed by position gives the same ones again;
+    blocks, and the noise of their rounds, do not.
+    """
+    known = LAWS[law.name]
+    if not known.sends_rows:
+        # Whether rows are bitwise the same on both is not known.
+        return Claim.EXACT_LAW if before else Claim.IDENTICAL_TOKENS
+    return Claim.UNPROVEN if known.lossless or not before else Claim.LOSSY
+
+
+async def _part(
     verify: Verify, request: GenerationRequest, patience: float
 ) -> AsyncGenerator[Committed | Finished, None]:
-    """The events up to Finished. patience: seconds to wait for the first. Raises RequestError; leaving early
-    frees the verifier's sequence."""
+    """One verifier's events up to Finished. Raises RequestError."""
     events = verify(request)
     ended = False
     try:
@@ -66,7 +161,7 @@ async def decoded(
     except DeploymentUnavailableError:
         sentence = "No verifier is available: the deployment failed to start."
         raise RequestError(Reason.VERIFIER_UNAVAILABLE, sentence) from None
-    except (RayActorError, ReplicaUnavailableError) as error:
+    except (RayActorError, ReplicaUnavailableError, ObjectLostError) as error:
         raise RequestError(Reason.VERIFIER_LOST, _LOST) from error
     finally:
         if not ended:

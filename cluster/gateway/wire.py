@@ -117,6 +117,7 @@ def to_proto(provenance: Provenance) -> pb.Provenance:
         verifier_replica=provenance.verifier_replica,
         law_params=dict(provenance.effective_law.params),
         uncertain_positions=provenance.uncertain_positions,
+        verifiers_lost=provenance.verifiers_lost,
         distortion=_distortion(provenance.distortion) if provenance.distortion is not None else None,
     )
 
@@ -165,6 +166,7 @@ def from_proto(message: pb.Provenance) -> Provenance:
         verifier_replica=message.verifier_replica,
         distortion=_ledger(message.distortion) if message.HasField("distortion") else None,
         uncertain_positions=message.uncertain_positions if message.HasField("uncertain_positions") else None,
+        verifiers_lost=message.verifiers_lost,
     )
 
 

@@ -33,7 +33,8 @@ class Provenance:
     that decoded a token while their block was under way, which is no fault; distortion: None
     under a strict law; uncertain_positions: tokens that a difference of logits like the measured one could
     have changed, None where none could or it was not measured, and where more than logits and the
-    verifier's noise decides.
+    verifier's noise decides; verifiers_lost: how many were lost before the one that ended the answer, whose
+    rounds alone are counted.
     """
 
     requested_law: Law
@@ -54,6 +55,7 @@ class Provenance:
     verifier_replica: str = ""
     distortion: DistortionTotals | None = None
     uncertain_positions: int | None = None
+    verifiers_lost: int = 0
 
     @property
     def emitted_tokens(self) -> int:

@@ -23,6 +23,7 @@ TIME_TO_FIRST_TOKEN: Final = "gen_ai.server.time_to_first_token"
 TIME_PER_OUTPUT_TOKEN: Final = "gen_ai.server.time_per_output_token"
 REQUESTS: Final = "truedraft.requests"
 MEASURED: Final = "truedraft.acceptance.measured"
+VERIFIERS_LOST: Final = "truedraft.verifiers.lost"
 
 # The verifier's, of rounds: all by law, drafter and domain.
 ROUNDS: Final = "truedraft.rounds"

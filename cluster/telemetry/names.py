@@ -25,6 +25,7 @@ EVENT_CANCELLED: Final = "cancelled"
 EVENT_REFUSED: Final = "refused"
 EVENT_FAILED: Final = "failed"
 EVENT_PREEMPTED: Final = "preempted"
+EVENT_VERIFIER_LOST: Final = "verifier lost"
 
 # GenAI conventions.
 GEN_AI_OPERATION_NAME: Final = "gen_ai.operation.name"
@@ -98,6 +99,9 @@ DRAFTER_MODEL: Final = "truedraft.drafter.model"
 DRAFTER_KIND: Final = "truedraft.drafter.kind"
 DRAFTER_REPLICA: Final = "truedraft.drafter.replica"
 VERIFIER_REPLICA: Final = "truedraft.verifier.replica"
+VERIFIERS_LOST: Final = "truedraft.verifiers.lost"
+# Of an event: the tokens of an answer that were sent by then.
+SENT_TOKENS: Final = "truedraft.sent.tokens"
 ROW_INVARIANT: Final = "truedraft.row_invariant"
 WEIGHTS_HASH: Final = "truedraft.numerics.weights_hash"
 DTYPE: Final = "truedraft.numerics.dtype"

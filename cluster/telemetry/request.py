@@ -80,6 +80,8 @@ def provenance_attributes(provenance: Provenance) -> dict[str, Scalar]:
     }
     if provenance.verifier_replica:
         attributes[names.VERIFIER_REPLICA] = provenance.verifier_replica
+    if provenance.verifiers_lost:
+        attributes[names.VERIFIERS_LOST] = provenance.verifiers_lost
     if provenance.reasons:
         attributes[names.REASONS] = " ".join(provenance.reasons)
     if provenance.fallbacks:

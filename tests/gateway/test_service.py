@@ -144,14 +144,6 @@ async def test_failures_are_one_sentence(bench, failure, code, sentence):
     assert run.span.status.status_code is StatusCode.ERROR
 
 
-async def test_events_that_stop_are_a_lost_verifier(bench):
-    run = bench(Committed("he", (1,)))
-    with pytest.raises(RequestError, match="lost") as caught:
-        await run.all()
-    assert caught.value.cause.grpc is grpc.StatusCode.UNAVAILABLE
-    assert run.events.cancelled
-
-
 async def test_no_verifier_takes_it_up(bench):
     run = bench(hang=True)
     with pytest.raises(RequestError, match=r"No verifier took up the request within 0\.3 s") as caught:

@@ -37,6 +37,7 @@ provenances = st.builds(
     trace_id=texts,
     verifier_replica=texts,
     uncertain_positions=st.none() | counts,
+    verifiers_lost=counts,
     distortion=st.none() | st.builds(DistortionTotals, counts, numbers, numbers, numbers, numbers),
 )
 

@@ -296,7 +296,7 @@ class Usage(_message.Message):
     def __init__(self, input_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., cached_input_tokens: _Optional[int] = ...) -> None: ...
 
 class Provenance(_message.Message):
-    __slots__ = ("requested_law", "effective_law", "lossless", "claim", "reasons", "numerics", "drafters", "rounds", "draft_tokens", "accepted_tokens", "correction_tokens", "bonus_tokens", "fallback_rounds", "fallbacks", "meanwhile_rounds", "acceptance_length", "seed", "trace_id", "verifier_replica", "law_params", "uncertain_positions", "distortion")
+    __slots__ = ("requested_law", "effective_law", "lossless", "claim", "reasons", "numerics", "drafters", "rounds", "draft_tokens", "accepted_tokens", "correction_tokens", "bonus_tokens", "fallback_rounds", "fallbacks", "meanwhile_rounds", "acceptance_length", "seed", "trace_id", "verifier_replica", "law_params", "uncertain_positions", "distortion", "verifiers_lost")
     class FallbacksEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -333,6 +333,7 @@ class Provenance(_message.Message):
     LAW_PARAMS_FIELD_NUMBER: _ClassVar[int]
     UNCERTAIN_POSITIONS_FIELD_NUMBER: _ClassVar[int]
     DISTORTION_FIELD_NUMBER: _ClassVar[int]
+    VERIFIERS_LOST_FIELD_NUMBER: _ClassVar[int]
     requested_law: str
     effective_law: str
     lossless: bool
@@ -355,7 +356,8 @@ class Provenance(_message.Message):
     law_params: _containers.ScalarMap[str, float]
     uncertain_positions: int
     distortion: Distortion
-    def __init__(self, requested_law: _Optional[str] = ..., effective_law: _Optional[str] = ..., lossless: _Optional[bool] = ..., claim: _Optional[str] = ..., reasons: _Optional[_Iterable[str]] = ..., numerics: _Optional[_Union[Numerics, _Mapping]] = ..., drafters: _Optional[_Iterable[_Union[Drafter, _Mapping]]] = ..., rounds: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., correction_tokens: _Optional[int] = ..., bonus_tokens: _Optional[int] = ..., fallback_rounds: _Optional[int] = ..., fallbacks: _Optional[_Mapping[str, int]] = ..., meanwhile_rounds: _Optional[int] = ..., acceptance_length: _Optional[float] = ..., seed: _Optional[int] = ..., trace_id: _Optional[str] = ..., verifier_replica: _Optional[str] = ..., law_params: _Optional[_Mapping[str, float]] = ..., uncertain_positions: _Optional[int] = ..., distortion: _Optional[_Union[Distortion, _Mapping]] = ...) -> None: ...
+    verifiers_lost: int
+    def __init__(self, requested_law: _Optional[str] = ..., effective_law: _Optional[str] = ..., lossless: _Optional[bool] = ..., claim: _Optional[str] = ..., reasons: _Optional[_Iterable[str]] = ..., numerics: _Optional[_Union[Numerics, _Mapping]] = ..., drafters: _Optional[_Iterable[_Union[Drafter, _Mapping]]] = ..., rounds: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., correction_tokens: _Optional[int] = ..., bonus_tokens: _Optional[int] = ..., fallback_rounds: _Optional[int] = ..., fallbacks: _Optional[_Mapping[str, int]] = ..., meanwhile_rounds: _Optional[int] = ..., acceptance_length: _Optional[float] = ..., seed: _Optional[int] = ..., trace_id: _Optional[str] = ..., verifier_replica: _Optional[str] = ..., law_params: _Optional[_Mapping[str, float]] = ..., uncertain_positions: _Optional[int] = ..., distortion: _Optional[_Union[Distortion, _Mapping]] = ..., verifiers_lost: _Optional[int] = ...) -> None: ...
 
 class Distortion(_message.Message):
     __slots__ = ("tokens", "tv_mean", "tv_max", "tv_total", "overshoot_max", "kl_total")
