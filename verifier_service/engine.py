@@ -106,7 +106,7 @@ class Engine:
         """Takes a request; its events go to `sink`, called from the engine's thread, a refusal at once."""
         tokens = len(request.prompt_ids) + request.max_tokens
         if self._inbox.stopping:
-            sink(Failed(_SHUTTING_DOWN))
+            sink(Failed(_SHUTTING_DOWN, leaving=True))
         elif not self._admission.fits(tokens):
             room = self._pool.pages.count * PAGE
             sink(Failed(f"prompt and max_tokens are {tokens} tokens, and the verifier's cache holds {room}"))
@@ -132,7 +132,7 @@ class Engine:
 
     def _refusal(self) -> Failed | Refused:
         if self._inbox.stopping:
-            return Failed(_SHUTTING_DOWN)
+            return Failed(_SHUTTING_DOWN, leaving=True)
         return Refused(f"the verifier's queue of {self._limits.max_queued} requests is full")
 
     def _sequence(self, request: GenerationRequest, sink: Sink) -> Sequence:
@@ -186,7 +186,7 @@ class Engine:
         while not self._inbox.stopping:
             self.step()
         for sequence in [*self._admission, *self._inbox.empty().requests]:
-            self._fail(sequence, _SHUTTING_DOWN)
+            self._fail(sequence, _SHUTTING_DOWN, event=Failed(_SHUTTING_DOWN, leaving=True))
         self._tell()
 
     def step(self) -> None:
@@ -341,9 +341,9 @@ class Engine:
                     self._admission.leave(sequence, "compared")
 
     def _fail(
-        self, sequence: Sequence, detail: str, sound: bool = True, event: Unfollowable | None = None
+        self, sequence: Sequence, detail: str, sound: bool = True, event: Unfollowable | Failed | None = None
     ) -> None:
-        """event: where it is the request's own fault."""
+        """event: where it is the request's own fault, or another verifier may go on with it."""
         sequence.trace.ended("failed", detail)
         self._admission.leave(sequence, "failed", sound)
         self._events.append((sequence, event or Failed(detail)))

@@ -153,6 +153,8 @@ async def _part(
                     raise RequestError(Reason.OVERLOADED, _sentence(event.detail))
                 case Unfollowable():
                     raise InvalidRequestError(event.field, event.detail)
+                case Failed(leaving=True):
+                    raise RequestError(Reason.VERIFIER_LOST, _LOST)
                 case Failed():
                     raise RequestError(Reason.INTERNAL, _sentence(event.detail))
         raise RequestError(Reason.VERIFIER_LOST, _LOST)

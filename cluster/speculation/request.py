@@ -108,9 +108,11 @@ class Unfollowable:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The last event of a request that the verifier could not finish."""
+    """The last event of a request that the verifier could not finish. leaving: for a reason of the verifier's
+    own, so that another may go on with it."""
 
     detail: str
+    leaving: bool = False
 
 
 GenerationEvent = Committed | Finished | Refused | Unfollowable | Failed

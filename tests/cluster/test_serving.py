@@ -237,6 +237,34 @@ def test_a_killed_drafter_costs_rounds_and_no_token(cluster):
     assert [each.replica for each in answer.final.provenance.drafters] == [drafter.replica]
 
 
+def test_a_killed_verifier_costs_no_token_and_is_told(cluster):
+    """The answer goes on from what was sent, on the replica that takes the place of the killed one."""
+    expected = cluster.client.answer(LONG)
+    [victim] = cluster.running.replicas("verifier")
+    trace = secrets.token_hex(16)
+    tokens, text = [], ""
+    for response in cluster.client.stream(LONG, f"00-{trace}-{secrets.token_hex(8)}-01"):
+        tokens.extend(response.delta.token_ids)
+        text += response.delta.text
+        if len(tokens) >= 20 and victim is not None:
+            os.kill(victim.pid, signal.SIGKILL)
+            sent, old, victim = len(tokens), victim, None
+    final = response.answer
+    assert (tokens, text) == (expected.token_ids, expected.text)
+    assert final.usage.output_tokens == len(tokens) > sent
+    assert final.provenance.verifiers_lost == 1
+    assert (final.provenance.claim, final.provenance.lossless) == ("exact-law", True)
+    assert old.replica not in final.provenance.verifier_replica
+
+    def root():
+        """the request's root span has arrived"""
+        spans = cluster.collector.trace(trace)
+        return next((s for s in spans if s.resource["service.name"] == "truedraft-gateway"), None)
+
+    assert names.EVENT_VERIFIER_LOST in {event.name for event in eventually(root, 20).events}
+    eventually(lambda: cluster.running.info("verifier")["drafting"] == "connected", 30)
+
+
 def test_without_the_drafters_node_the_cluster_decodes_plainly_and_says_so(cluster):
     expected = cluster.client.answer(LONG).token_ids
     cluster.running.emulation.remove("L4")

@@ -37,7 +37,7 @@ TOKENS = [5, 6, 7, 8, 9, 10]
 # What a stop string left of the token that it begins in.
 REST = Committed("!", ())
 # Ways in which a verifier is lost.
-DIED, SILENT = ActorDiedError(), None
+DIED, SILENT, LEFT = ActorDiedError(), None, Failed("the verifier is shutting down", leaving=True)
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +82,7 @@ async def answered(verifiers, asked=None):
     return events, lost
 
 
-@pytest.mark.parametrize("end", [DIED, SILENT])
+@pytest.mark.parametrize("end", [DIED, SILENT, LEFT])
 @pytest.mark.parametrize("messages", [0, 1, 2, 3, 4])
 async def test_another_goes_on_from_what_was_sent(messages, end):
     verifiers = Verifiers((messages, end))
@@ -100,7 +100,7 @@ async def test_another_goes_on_from_what_was_sent(messages, end):
     assert finished.provenance.verifiers_lost == 1
     assert f"the {sent} tokens that were sent" in finished.provenance.reasons[0]
     # What may be left of it is freed.
-    assert verifiers.events[0].cancelled
+    assert verifiers.events[0].cancelled == (end is not LEFT)
     assert not verifiers.events[1].cancelled
 
 

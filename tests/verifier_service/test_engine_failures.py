@@ -120,5 +120,5 @@ def test_an_engine_in_its_thread_serves_and_stops_and_leaves_nobody_waiting(engi
     assert over.is_set() or isinstance(endless[-1], Finished)
     late = []
     engine.submit(request_for(), late.append)
-    assert late == [Failed("the verifier is shutting down")]
+    assert late == [Failed("the verifier is shutting down", leaving=True)]
     assert engine.load().kv_tokens == 0
