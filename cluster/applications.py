@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ray import serve
+from ray.serve.config import RequestRouterConfig
 
 from cluster.config import EXPOSED_DRAFTS, EXPOSED_GATEWAY, ClusterConfig, ConfigError, parse_config
 from cluster.gateway.ingress import GatewayDeployment
+from cluster.gateway.routing import PrefixAffineRouter
 from drafter_service.deployment import DrafterDeployment
 from verifier_service.deployment import VerifierDeployment
 
@@ -37,6 +39,7 @@ def drafters(args: Mapping[str, Any]) -> serve.Application:
 def serving(config: ClusterConfig) -> serve.Application:
     """Gateway and verifiers."""
     verifier: Any = VerifierDeployment
+    router: Any = PrefixAffineRouter
     verifiers = verifier.options(
         **config.verifier.scale(),
         health_check_period_s=_HEALTH_S,
@@ -45,6 +48,10 @@ def serving(config: ClusterConfig) -> serve.Application:
         # Twice what the engine takes, so that it refuses at once what would otherwise wait out of sight.
         max_ongoing_requests=2 * (config.verifier.max_active + config.verifier.max_queued) + 16,
         ray_actor_options=config.verifier.placement.actor_options(),
+        request_router_config=RequestRouterConfig(
+            request_router_class=router,
+            request_router_kwargs={"lead": max(1, config.verifier.max_active // 4)},
+        ),
     ).bind(config.verifier_spec(), DRAFTERS if config.drafts_remotely else None)
     gateway: Any = GatewayDeployment
     application: serve.Application = gateway.options(
