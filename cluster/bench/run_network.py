@@ -71,7 +71,7 @@ def render(outcomes: Sequence[Outcome], console: Console) -> None:
                 f"{row['meanwhile']:.0%}",
                 f"{predicted:.3f}" if predicted is not None else "",
             )
-        console.print(table)
+        console.print(table, width=110)
         console.print(
             f"round trip of a step, over none: {outcome.hidden}; nothing hidden: {outcome.unhidden}"
         )

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cluster.bench.statistics import Ratio, paired_ratio
-from cluster.scheduling import Budget, Frontier, History, Planner
-from cluster.scheduling.acceptance import outlook
+from cluster.scheduling import Budget, Frontier, History, Planner, Round
+from cluster.scheduling.acceptance import measured
 from cluster.scheduling.rates import promise
 from cluster.speculation.law import Law
 from cluster.speculation.messages import BlockPlan
-from cluster.speculation.request import GenerationRequest
+from cluster.speculation.request import GenerationEvent, GenerationRequest
 from verifier_service.batch import Answer
 from verifier_service.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """All requests once. rounds, drafted, accepted, meanwhile: as in Provenance, summed; answers: tokens."""
+    """All requests once. rounds, drafted, accepted, meanwhile: as in Provenance, summed; decoding:
+    seconds after each answer's first token, summed; answers: tokens."""
 
     tokens: int
     seconds: float
@@ -27,12 +29,26 @@ class Turn:
     drafted: int
     accepted: int
     meanwhile: int
+    decoding: float = 0.0
     answers: tuple[tuple[int, ...], ...] = ()
 
     @property
     def rate(self) -> float:
         """Tokens a second."""
         return self.tokens / self.seconds
+
+
+@dataclass(slots=True)
+class _Timed(Answer):
+    """first, last: when its first event came, and its last."""
+
+    first: float = 0.0
+    last: float = 0.0
+
+    def take(self, event: GenerationEvent) -> None:
+        self.last = time.perf_counter()
+        self.first = self.first or self.last
+        Answer.take(self, event)
 
 
 @dataclass(slots=True)
@@ -47,10 +63,10 @@ class Contestant:
     def take(self, requests: Sequence[GenerationRequest], concurrent: int) -> Turn:
         """Answers all, so many at a time. Raises RuntimeError when one fails."""
         began = time.perf_counter()
-        waiting, answers = list(reversed(requests)), list[Answer]()
+        waiting, answers = list(reversed(requests)), list[_Timed]()
         while waiting or any(answer.finished is None for answer in answers):
             while waiting and sum(answer.finished is None for answer in answers) < concurrent:
-                answers.append(Answer())
+                answers.append(_Timed())
                 asked = replace(waiting.pop(), law=self.law, requested_law=self.law)
                 self.engine.submit(asked, answers[-1].take)
             self.engine.step()
@@ -66,6 +82,7 @@ class Contestant:
             sum(each.draft_tokens for each in made),
             sum(each.accepted_tokens for each in made),
             sum(each.meanwhile_rounds for each in made),
+            sum(answer.last - answer.first for answer in answers),
             tuple(tuple(answer.token_ids) for answer in answers),
         )
 
@@ -121,29 +138,40 @@ def against(contestants: Mapping[str, Contestant], name: str, base: str) -> Rati
 
 @dataclass(slots=True)
 class Predicting:
-    """A planner that writes down what it promises of each round: tokens and seconds, from history alone."""
+    """A planner that writes down what it knew: of one request at a time, so that rounds follow each other.
+
+    lengths: planned; rounds: that are over.
+    """
 
     planner: Planner
     most: int
     hides: bool
-    tokens: float = 0.0
-    seconds: float = 0.0
     lengths: list[int] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
+    _plans: list[tuple[History, int]] = field(default_factory=list)
 
     def plan(self, history: History) -> BlockPlan:
         plan = self.planner.plan(history)
         if history.verify is not None:
-            length = plan.length
-            most = max(length, min(self.most, history.remaining - 1))
-            expected = promise(history, outlook(history, most), length, self.hides)
-            self.tokens += expected.tokens
-            self.seconds += expected.seconds
-            self.lengths.append(length)
+            self._plans.append((history, plan.length))
+            self.lengths.append(plan.length)
+        # The same object until another round is over.
+        if history.rounds and (not self.rounds or history.rounds[-1] is not self.rounds[-1]):
+            self.rounds.append(history.rounds[-1])
         return plan
 
     def admit(self, frontiers: Sequence[Frontier], budget: Budget) -> list[int]:
         return self.planner.admit(frontiers, budget)
 
+    def seconds_a_token(self) -> float:
+        """As the cost model has it, with the costs that were known before each round and the acceptance that
+        came about; nan before anything was planned."""
+        expected = measured(self.rounds, self.most)
+        promised = [promise(history, expected, length, self.hides) for history, length in self._plans]
+        tokens = sum(each.tokens for each in promised)
+        return sum(each.seconds for each in promised) / tokens if tokens else math.nan
+
     def forget(self) -> None:
-        self.tokens = self.seconds = 0.0
         self.lengths.clear()
+        self.rounds.clear()
+        self._plans.clear()

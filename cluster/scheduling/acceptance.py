@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cluster.scheduling.history import History
+from cluster.scheduling.history import History, Round
 
 # A round counts this much less with every later one, so that some twenty rounds decide.
 _MEMORY = 0.95
@@ -33,18 +34,7 @@ def outlook(history: History, most: int) -> Outlook:
     Acceptance is estimated for each position from the rounds that reached it, and drawn to the request's
     average, as this is to that of others: a block says little of its far positions.
     """
-    tried, kept = [0.0] * most, [0.0] * most
-    asked, given = [0.0] * most, [0.0] * most
-    weight = _MEMORY**history.idle
-    for past in reversed(history.rounds):
-        for k in range(min(most, past.accepted + 1, past.drafted)):
-            tried[k] += weight
-            kept[k] += weight * (k < past.accepted)
-        if past.whole:
-            for k in range(min(most, past.planned, past.drafted + 1)):
-                asked[k] += weight
-                given[k] += weight * (k < past.drafted)
-        weight *= _MEMORY
+    tried, kept, asked, given = _counts(history.rounds, most, _MEMORY**history.idle, _MEMORY)
     others = history.experience
     prior = (others.accepted + _GUESS_WEIGHT * _FIRST_GUESS) / (others.tried + _GUESS_WEIGHT)
     # What is not yet known is worth finding out.
@@ -55,12 +45,47 @@ def outlook(history: History, most: int) -> Outlook:
     chances = [
         (k + _POSITION_WEIGHT * average) / (t + _POSITION_WEIGHT) for k, t in zip(kept, tried, strict=True)
     ]
+    says = (given[0] + 1.0) / (asked[0] + 1.0) if most else 1.0
+    return _outlook(chances, says, goes_on, average)
+
+
+def measured(rounds: Sequence[Round], most: int) -> Outlook:
+    """What rounds came to, all counted alike and nothing assumed: for judging what had been promised."""
+    tried, kept, asked, given = _counts(rounds, most, 1.0, 1.0)
+    average = sum(kept) / max(1.0, sum(tried))
+    chances = [k / t if t else average for k, t in zip(kept, tried, strict=True)]
+    says = given[0] / asked[0] if most and asked[0] else 0.0
+    return _outlook(chances, says, sum(given[1:]) / max(1.0, sum(asked[1:])), average)
+
+
+def _counts(
+    rounds: Sequence[Round], most: int, weight: float, memory: float
+) -> tuple[list[float], list[float], list[float], list[float]]:
+    """By position: drafts tried and kept, asked for and given. weight: of the last round; memory: of each
+    over that of the one after it."""
+    tried, kept = [0.0] * most, [0.0] * most
+    asked, given = [0.0] * most, [0.0] * most
+    for past in reversed(rounds):
+        for k in range(min(most, past.accepted + 1, past.drafted)):
+            tried[k] += weight
+            kept[k] += weight * (k < past.accepted)
+        if past.whole:
+            for k in range(min(most, past.planned, past.drafted + 1)):
+                asked[k] += weight
+                given[k] += weight * (k < past.drafted)
+        weight *= memory
+    return tried, kept, asked, given
+
+
+def _outlook(chances: Sequence[float], says: float, goes_on: float, average: float) -> Outlook:
+    """chances: of each position, if those before it are accepted; says, goes_on: that there is a first draft,
+    and each other after one; average: chance of a position beyond the last."""
+    most = len(chances)
     tokens, rows, guessed = [1.0], [0.0], [0.0]
     accepted = drafted = 1.0
     for k in range(most):
-        says = (given[0] + 1.0) / (asked[0] + 1.0) if k == 0 else goes_on
-        drafted *= says
-        accepted *= says * chances[k]
+        drafted *= goes_on if k else says
+        accepted *= (goes_on if k else says) * chances[k]
         tokens.append(tokens[-1] + accepted)
         rows.append(rows[-1] + drafted)
         guessed.append(accepted * goes_on * (chances[k + 1] if k + 1 < most else average))

@@ -72,6 +72,7 @@ def provenance_attributes(provenance: Provenance) -> dict[str, Scalar]:
         names.EMITTED_TOKENS: provenance.emitted_tokens,
         names.ACCEPTANCE_LENGTH: float(provenance.acceptance_length),
         names.FALLBACK_ROUNDS: provenance.fallback_rounds,
+        names.MEANWHILE_ROUNDS: provenance.meanwhile_rounds,
         names.WEIGHTS_HASH: numerics.weights_hash,
         names.DTYPE: numerics.dtype,
         names.KERNELS: numerics.kernels,
@@ -88,8 +89,6 @@ def provenance_attributes(provenance: Provenance) -> dict[str, Scalar]:
         attributes[names.FALLBACK_REASON] = _joined(sorted(provenance.fallbacks))
     for reason, rounds in provenance.fallbacks.items():
         attributes[names.FALLBACK_COUNT_PREFIX + reason] = rounds
-    if provenance.meanwhile_rounds:
-        attributes[names.MEANWHILE_ROUNDS] = provenance.meanwhile_rounds
     if provenance.drafters:
         attributes[names.DRAFTER_MODEL] = _joined(drafter.model for drafter in provenance.drafters)
         attributes[names.DRAFTER_KIND] = _joined(drafter.kind for drafter in provenance.drafters)

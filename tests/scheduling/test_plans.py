@@ -22,7 +22,7 @@ from cluster.scheduling import (
     VerifyCost,
     planner_of,
 )
-from cluster.scheduling.acceptance import outlook
+from cluster.scheduling.acceptance import measured, outlook
 from cluster.scheduling.rates import promises
 from tests.scheduling.helpers import SHIPPED
 from verifier_service.measurements import Measurements
@@ -120,6 +120,14 @@ def test_what_is_expected_of_a_block_is_possible(history):
     for k in range(8):
         more_tokens, more_rows = (values[k + 1] - values[k] for values in (expected.tokens, expected.rows))
         assert -1e-12 <= more_tokens <= more_rows + 1e-9 <= 1.0 + 2e-9
+
+
+def test_what_rounds_came_to_is_counted_without_a_prior():
+    # Of three blocks one is empty, and of the two others the second is right to the end.
+    seen = measured((Round(2, 0, 0), Round(2, 2, 1), Round(2, 2, 2)), 2)
+    assert seen.rows == pytest.approx((0.0, 2 / 3, 4 / 3))
+    assert seen.tokens == pytest.approx((1.0, 1 + 2 / 3, 1 + 2 / 3 + 1 / 3))
+    assert measured((), 2).tokens == (1.0, 1.0, 1.0)
 
 
 def best_fixed(acceptance, draft, most=8):

@@ -50,6 +50,7 @@ def provenance(**changes):
         "correction_tokens": 1,
         "bonus_tokens": 4,
         "fallbacks": {"deadline": 2, "stream-reset": 1},
+        "meanwhile_rounds": 4,
         "verifier_replica": "v#1",
     }
     return Provenance(**fields | changes)
@@ -106,6 +107,7 @@ def test_the_root_span_ends_with_provenance():
             "truedraft.emitted.tokens": 11,
             "truedraft.acceptance_length": 2.2,
             "truedraft.fallback.rounds": 3,
+            "truedraft.meanwhile.rounds": 4,
             "truedraft.fallback.reason": "deadline,stream-reset",
             "truedraft.fallback.count.deadline": 2,
             "truedraft.fallback.count.stream-reset": 1,
