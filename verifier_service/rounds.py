@@ -22,6 +22,8 @@ from verifier_service.under_way import UnderWay, compared, overdue
 
 # The name of a port that is the only one.
 _ONLY = "drafters"
+# Rounds after which a sequence that decodes plainly is planned for anew: in a large batch even that costs.
+_RETHINK = 8
 
 
 class Rounds:
@@ -84,7 +86,7 @@ class Rounds:
         pools = self._pools_of(sequence)
         waits = LAWS[sequence.request.law.name].sends_rows
         plan = BlockPlan(0)
-        if pools is not None:
+        if pools is not None and not self._rests(sequence):
             histories = {name: self._history(sequence, decoding - 1, name) for name in pools.names}
             sequence.pool = choose(
                 histories, self._limits.block_length, sequence.pool, self._limits.draft_ahead
@@ -171,6 +173,7 @@ class Rounds:
             if self._meters is not None:
                 self._meters.overtaken(rest is not None)
             if rest is None:
+                sequence.trace.draft_ended(0, reply.drafter, None)
                 self._drop(sequence, compared(reply.block, planned, since))
                 return
             sequence.came_true = reply.block.max_q[: len(since)]
@@ -231,6 +234,11 @@ class Rounds:
             draft=measured.draft(pool),
             waits=LAWS[request.law.name].sends_rows,
         )
+
+    @staticmethod
+    def _rests(sequence: Sequence) -> bool:
+        """Whether the decision to decode plainly still stands."""
+        return bool(sequence.pool) and sequence.past_with(sequence.pool).idle % _RETHINK > 0
 
     def _pools_of(self, sequence: Sequence) -> Pools | None:
         return self._pools if sequence.request.law != NONE else None

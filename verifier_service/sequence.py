@@ -185,7 +185,6 @@ class Sequence:
         self.planned = 0
         self.tally.meanwhile += 1
         self.phase = Phase.READY
-        self.trace.draft_ended(0, None, None)
 
     def drop(self, learned: Round) -> None:
         """The block that was under way has come, and is of no use."""

@@ -38,11 +38,12 @@ LEAST, NEAR_BEST = 0.98, 0.95
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """concurrent: requests at a time; rows: of each contestant; ratios: throughput over that without
+    """concurrent: requests at a time; rows, rates: of each contestant; ratios: throughput over that without
     speculation."""
 
     concurrent: int
     rows: dict[str, dict[str, float]]
+    rates: dict[str, list[float]]
     ratios: dict[str, Ratio]
 
     @property
@@ -94,8 +95,9 @@ def under_load(
                 loop.do(port.aclose())
             by_name = {each.name: each for each in contestants}
             rows = {each.name: each.row for each in contestants}
+            rates = {each.name: each.rates for each in contestants}
             ratios = {name: against(by_name, name, OFF) for name in (LOCAL, REMOTE)}
-            found.append(Load(concurrent, rows, ratios))
+            found.append(Load(concurrent, rows, rates, ratios))
     return found
 
 
@@ -131,6 +133,7 @@ def as_dict(loads: Sequence[Load], chosen: Sequence[Choice]) -> dict[str, Any]:
             {
                 "concurrent": each.concurrent,
                 "contestants": each.rows,
+                "tokens_per_second": each.rates,
                 "over_off": {name: [r.median, r.low, r.high] for name, r in each.ratios.items()},
                 "verdicts": each.verdicts,
             }

@@ -7,6 +7,7 @@ The drafter, an n-gram drafter in a process of its own, is asked over gRPC throu
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -46,13 +47,14 @@ _LOCKSTEP_S = 10.0
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """concurrent: requests at a time; step: seconds of the verify step that round trips are measured in;
-    rows: of each contestant; hidden, unhidden: throughput at CONTROL steps over that at 0; predicted: by
-    round trip and of one request at a time, measured seconds a token over those that the cost model has it
-    take with the acceptance that came about."""
+    rows, rates: of each contestant; hidden, unhidden: throughput at CONTROL steps over that at 0; predicted:
+    by round trip and of one request at a time, measured seconds a token over those that the cost model has
+    it take with the acceptance that came about."""
 
     concurrent: int
     step: float
     rows: dict[str, dict[str, float]]
+    rates: dict[str, list[float]]
     hidden: Ratio
     unhidden: Ratio
     predicted: dict[str, float]
@@ -164,6 +166,7 @@ def measure(
         concurrent,
         step,
         {each.name: each.row for each in contestants},
+        {each.name: each.rates for each in contestants},
         against(by_name, trip(CONTROL), trip(0.0)),
         paired_ratio(control.rates, near.rates),
         {
@@ -176,7 +179,7 @@ def measure(
 
 def _seconds_a_token(contestant: Contestant) -> float:
     turns = contestant.turns
-    return sum(turn.decoding for turn in turns) / sum(turn.tokens - len(turn.answers) for turn in turns)
+    return statistics.median(turn.decoding / (turn.tokens - len(turn.answers)) for turn in turns)
 
 
 def as_dict(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
@@ -186,6 +189,7 @@ def as_dict(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
             "concurrent": each.concurrent,
             "verify_step_seconds": each.step,
             "contestants": each.rows,
+            "tokens_per_second": each.rates,
             "hidden": _as_list(each.hidden),
             "unhidden": _as_list(each.unhidden),
             "measured_over_predicted": each.predicted,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -92,13 +93,13 @@ class Contestant:
 
     @property
     def row(self) -> dict[str, float]:
-        """Of all turns: tokens a second, tokens and drafts a round, acceptance, share of rounds that went
-        on while their block was under way."""
-        names = ("tokens", "seconds", "rounds", "drafted", "accepted", "meanwhile")
+        """Tokens a second, the median of turns; of all turns tokens and drafts a round, acceptance, share of
+        rounds that went on while their block was under way."""
+        names = ("tokens", "rounds", "drafted", "accepted", "meanwhile")
         total = [sum(getattr(turn, name) for turn in self.turns) for name in names]
-        tokens, seconds, rounds, drafted, accepted, meanwhile = total
+        tokens, rounds, drafted, accepted, meanwhile = total
         return {
-            "tokens_per_second": tokens / seconds,
+            "tokens_per_second": statistics.median(self.rates),
             "tokens_per_round": tokens / rounds,
             "drafts_per_round": drafted / rounds,
             "acceptance": accepted / drafted if drafted else 0.0,

@@ -22,8 +22,6 @@ def choose(histories: Mapping[str, History], most: int, pinned: str, hides: bool
     """
     if len(histories) == 1:
         return next(iter(histories))
-    if pinned in histories and histories[pinned].rests:
-        return pinned
     values = {
         name: max(
             each.rate

@@ -38,8 +38,6 @@ class GoodputPlanner:
             return BlockPlan(length=0)
         if history.verify is None:
             return BlockPlan(most, self.stop_below)
-        if history.rests and not self.least:
-            return BlockPlan(length=0)
         expected = outlook(history, most)
         promised = promises(history, expected, self.hides)
         best = max(range(min(self.least, most), most + 1), key=lambda k: promised[k].rate)

@@ -36,10 +36,6 @@ class Experience:
     accepted: float = 0.0
 
 
-# A request that decodes plainly thinks again so seldom: in a large batch even thinking costs.
-_RETHINK = 8
-
-
 @dataclass(frozen=True, slots=True)
 class History:
     """A sequence's past at a round's start.
@@ -65,8 +61,3 @@ class History:
     verify: VerifyCost | None = None
     draft: DraftCost = field(default_factory=DraftCost)
     waits: bool = False
-
-    @property
-    def rests(self) -> bool:
-        """Whether the last decision, to decode plainly, still stands."""
-        return self.idle % _RETHINK > 0

@@ -77,7 +77,9 @@ def test_the_load_bench_compares_with_the_best_fixed_length(tiny):
 def test_a_picture_and_verdicts_of_loads(tmp_path):
     row = {"tokens_per_second": 9.0, "tokens_per_round": 1.0, "drafts_per_round": 0.0}
     loads = [
-        load.Load(n, {load.OFF: row, load.LOCAL: row}, {load.LOCAL: Ratio(1.0, 0.9 if n == 4 else 0.99, 1.1)})
+        load.Load(
+            n, {load.OFF: row, load.LOCAL: row}, {}, {load.LOCAL: Ratio(1.0, 0.9 if n == 4 else 0.99, 1.1)}
+        )
         for n in (1, 4)
     ]
     assert [each.verdicts for each in loads] == [

@@ -193,7 +193,7 @@ def test_a_request_that_stopped_needs_more_than_a_tie_to_begin_again():
     for hundredth in range(100):
         accepted = Experience(1000.0, 10.0 * hundredth)
         history = History(50, 1000, verify=COST, draft=DraftCost(0.03), experience=accepted)
-        flips.append((planner.plan(history).length > 0, planner.plan(replace(history, idle=8)).length > 0))
+        flips.append((planner.plan(history).length > 0, planner.plan(replace(history, idle=5)).length > 0))
     begun, returned = (column.index(True) for column in zip(*flips, strict=True))
     assert begun < returned
     assert all(flip == (True, True) for flip in flips[returned:])
