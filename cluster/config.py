@@ -153,6 +153,7 @@ class Verifier(_Section):
     max_active: Count = 16
     max_queued: int = Field(default=256, ge=0)
     kv_tokens: Count = 65536
+    prefix_caching: bool = True
     step_rows: Count = 512
     planner: PlannerName = PlannerName.GOODPUT
     block_length: int = Field(default=8, ge=0, le=64)

@@ -111,7 +111,7 @@ def build_engine(
     )
     engine = Engine(
         target=loaded.model,
-        pool=loaded.model.new_pool(spec.kv_tokens),
+        pool=loaded.model.new_pool(spec.kv_tokens, spec.prefix_caching),
         tokenizer=loaded.tokenizer,
         stop_ids=loaded.stop_ids,
         numerics=loaded.numerics,

@@ -20,7 +20,8 @@ def pages_of(tokens: int) -> int:
 
 
 class KVPool:
-    """Room for `tokens` tokens of every layer. dim: of a head, the model's filled up to a multiple of LANES.
+    """Room for `tokens` tokens of every layer. dim: of a head, the model's filled up to a multiple of LANES;
+    shared: whether full pages get names, by which other sequences find them.
 
     keys: [layers, pages, kv_heads, dim, PAGE]; values: [layers, pages, kv_heads, PAGE, dim]. Free pages
     hold zeros: what lies beyond a sequence's tokens still enters products. fused: what drafters read of the
@@ -36,7 +37,9 @@ class KVPool:
         dtype: torch.dtype,
         device: torch.device,
         fused: tuple[int, torch.dtype] | None = None,
+        shared: bool = True,
     ) -> None:
+        self.shared = shared
         self.pages = Pages(pages_of(tokens))
         self.dim = -(-dim // LANES) * LANES
         self.keys = _zeros((layers, self.pages.count, kv_heads, self.dim, PAGE), dtype, device)
@@ -116,7 +119,9 @@ class SequenceCache:
             self._named = len(self.pages)
 
     def name(self, names: PageNames, tokens: Sequence[int]) -> None:
-        """Others may have the full pages; `tokens` begins with those that they hold."""
+        """Others may have the full pages, where the pool shares; `tokens` begins with those that they hold."""
+        if not self.pool.shared:
+            return
         for k in range(self._named, self.length // PAGE):
             self.pool.pages.name(self.pages[k], names.of(tokens, k))
             self._named = k + 1

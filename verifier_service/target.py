@@ -94,10 +94,10 @@ class TargetModel:
             # Its weights were taken over.
             model.model.layers = None
 
-    def new_pool(self, tokens: int) -> KVPool:
-        """Room for the keys and values of so many tokens."""
+    def new_pool(self, tokens: int, shared: bool = True) -> KVPool:
+        """Room for the keys and values of so many tokens; shared: see KVPool."""
         fused = None if self.fuser is None else (self.fuser.width, self.fuser.dtype)
-        return _pool(self._model, tokens, fused)
+        return _pool(self._model, tokens, fused, shared)
 
     @torch.inference_mode()
     def forward(self, batch: Sequence[Rows]) -> list[Tensor]:
@@ -182,12 +182,15 @@ class TargetModel:
         )
 
 
-def _pool(model: PreTrainedModel, tokens: int, fused: tuple[int, torch.dtype] | None) -> KVPool:
+def _pool(
+    model: PreTrainedModel, tokens: int, fused: tuple[int, torch.dtype] | None, shared: bool
+) -> KVPool:
     config = model.config.get_text_config()
     heads: int = config.num_attention_heads
     kv_heads: int = getattr(config, "num_key_value_heads", None) or heads
     dim: int = getattr(config, "head_dim", None) or config.hidden_size // heads
-    return KVPool(config.num_hidden_layers, kv_heads, dim, tokens, model.dtype, model.device, fused)
+    layers = config.num_hidden_layers
+    return KVPool(layers, kv_heads, dim, tokens, model.dtype, model.device, fused, shared)
 
 
 def _rope_types(value: object) -> set[str]:

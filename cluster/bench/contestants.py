@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Protocol
 
@@ -67,8 +66,6 @@ class InProcess:
         self._law = law
         self._prompting = TokenizerPrompting(loaded.tokenizer, loaded.model.vocab_size, loaded.model.context)
         self._engine = build_engine(loaded, spec, LocalDrafting(NgramDrafter()), NoOpTracer())
-        # A prompt that comes again is computed again, as transformers does.
-        self._tenants = itertools.count()
 
     def answer(self, kind: str, tokens: int) -> list[int]:
         request = GenerationRequest(
@@ -79,7 +76,6 @@ class InProcess:
             requested_law=self._law,
             seed=0,
             max_tokens=tokens,
-            tenant=str(next(self._tenants)),
         )
         [answer] = answer_all(self._engine, [request])
         return answer.token_ids

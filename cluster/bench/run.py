@@ -23,10 +23,13 @@ from cluster.config import load_config
 from cluster.speculation.law import COUPLED, NONE
 from verifier_service.spec import INT8, VerifierSpec
 
+# A prompt that comes again is computed again, as transformers does.
+_COMPUTED_AGAIN = "verifier.prefix_caching=false"
+
 
 def run_speed(model: str | None, tokens: int, pairs: int, out: Path | None, as_json: bool) -> None:
     """`truedraft bench speed`. Raises StartError when the cluster does not come up."""
-    overrides = ["emulation.enabled=true", "gateway.grpc_port=0", "gateway.http_port=0"]
+    overrides = [_COMPUTED_AGAIN, "emulation.enabled=true", "gateway.grpc_port=0", "gateway.http_port=0"]
     config = load_config(None, overrides, {"model": model} if model else None)
     spec = config.verifier_spec()
     machine, weights = measure(), _weight_bytes(spec)
@@ -49,7 +52,7 @@ def run_speed(model: str | None, tokens: int, pairs: int, out: Path | None, as_j
 
 def run_integers(model: str | None, tokens: int, pairs: int, out: Path | None, as_json: bool) -> None:
     """`truedraft bench int8`. Raises CheckpointError; ValueError where weights in int8 cannot run."""
-    spec = load_config(None, (), {"model": model} if model else None).verifier_spec()
+    spec = load_config(None, [_COMPUTED_AGAIN], {"model": model} if model else None).verifier_spec()
     machine, weights = measure(), _weight_bytes(spec)
     with (
         apart(plain, spec) as floats,

@@ -235,6 +235,15 @@ def test_tenants_find_nothing_of_each_other(loaded, spec, request_for):
     assert found == [0, 0, 96, 0]
 
 
+def test_without_prefix_caching_everything_is_computed(loaded, spec, request_for):
+    engine = engine_over(loaded, replace(spec, prefix_caching=False))
+    request = request_for(prompt_ids=tuple(TEXT[:100]), max_tokens=2)
+    answers = [alone(engine, request) for _ in range(2)]
+    assert [answer.finished.cached_tokens for answer in answers] == [0, 0]
+    assert answers[0].token_ids == answers[1].token_ids
+    assert engine.kept_tokens() == 0
+
+
 def test_a_conversation_goes_on_from_its_own_answer(loaded, spec, request_for):
     engine = engine_over(loaded, spec, LocalDrafting(NgramDrafter()))
     first = request_for(prompt_ids=tuple(TEXT[:20]), max_tokens=40, ignore_eos=True)
