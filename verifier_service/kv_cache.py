@@ -119,7 +119,7 @@ class SequenceCache:
             self._named = len(self.pages)
 
     def name(self, names: PageNames, tokens: Sequence[int]) -> None:
-        """Others may have the full pages, where the pool shares; `tokens` begins with those that they hold."""
+        """Others may have the full pages, if the pool shares; `tokens` begins with those that they hold."""
         if not self.pool.shared:
             return
         for k in range(self._named, self.length // PAGE):

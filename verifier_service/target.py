@@ -182,9 +182,7 @@ class TargetModel:
         )
 
 
-def _pool(
-    model: PreTrainedModel, tokens: int, fused: tuple[int, torch.dtype] | None, shared: bool
-) -> KVPool:
+def _pool(model: PreTrainedModel, tokens: int, fused: tuple[int, torch.dtype] | None, shared: bool) -> KVPool:
     config = model.config.get_text_config()
     heads: int = config.num_attention_heads
     kv_heads: int = getattr(config, "num_key_value_heads", None) or heads

@@ -43,6 +43,26 @@ def speed(
 
 
 @bench.command()
+def peers(
+    vllm: Annotated[Path, typer.Option(help="vLLM's command; `make peers` installs it.")] = Path(
+        ".venv-vllm/bin/vllm"
+    ),
+    concurrent: Annotated[list[int] | None, typer.Option(min=2, help="At a time; repeatable.")] = None,
+    tokens: Tokens = 32,
+    pairs: Pairs = 7,
+    model: Model = None,
+    out: Out = None,
+    picture: Picture = None,
+    as_json: Json = False,
+) -> None:
+    """Cluster and engine against transformers and vLLM, one request at a time and many."""
+    with failures(as_json, bad="BAD_PICTURE"):
+        from cluster.bench.peers.run import run_peers
+
+        run_peers(model, vllm, concurrent or (4, 16, 64), tokens, pairs, out, picture, as_json)
+
+
+@bench.command()
 def lossy(
     positions: Annotated[int, typer.Option(min=10, help="Positions of text, looked at exactly.")] = 300,
     checked: Annotated[int, typer.Option(min=1, help="Positions that are sampled as well.")] = 6,

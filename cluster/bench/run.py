@@ -24,12 +24,12 @@ from cluster.speculation.law import COUPLED, NONE
 from verifier_service.spec import INT8, VerifierSpec
 
 # A prompt that comes again is computed again, as transformers does.
-_COMPUTED_AGAIN = "verifier.prefix_caching=false"
+COMPUTED_AGAIN = "verifier.prefix_caching=false"
 
 
 def run_speed(model: str | None, tokens: int, pairs: int, out: Path | None, as_json: bool) -> None:
     """`truedraft bench speed`. Raises StartError when the cluster does not come up."""
-    overrides = [_COMPUTED_AGAIN, "emulation.enabled=true", "gateway.grpc_port=0", "gateway.http_port=0"]
+    overrides = [COMPUTED_AGAIN, "emulation.enabled=true", "gateway.grpc_port=0", "gateway.http_port=0"]
     config = load_config(None, overrides, {"model": model} if model else None)
     spec = config.verifier_spec()
     machine, weights = measure(), _weight_bytes(spec)
@@ -38,7 +38,7 @@ def run_speed(model: str | None, tokens: int, pairs: int, out: Path | None, as_j
         apart(in_process, spec) as ours,
         running(config) as cluster,
         Client(cluster.grpc_address) as client,
-        _progress() as say,
+        progress() as say,
     ):
         contestants: list[Contestant] = [
             *transformers,
@@ -52,12 +52,12 @@ def run_speed(model: str | None, tokens: int, pairs: int, out: Path | None, as_j
 
 def run_integers(model: str | None, tokens: int, pairs: int, out: Path | None, as_json: bool) -> None:
     """`truedraft bench int8`. Raises CheckpointError; ValueError where weights in int8 cannot run."""
-    spec = load_config(None, [_COMPUTED_AGAIN], {"model": model} if model else None).verifier_spec()
+    spec = load_config(None, [COMPUTED_AGAIN], {"model": model} if model else None).verifier_spec()
     machine, weights = measure(), _weight_bytes(spec)
     with (
         apart(plain, spec) as floats,
         apart(plain, replace(spec, dtype=INT8)) as integers,
-        _progress() as say,
+        progress() as say,
     ):
         timings = speed.measure([*floats, *integers], tokens, pairs, say)
     _report(timings, machine, weights, out, as_json)
@@ -83,7 +83,7 @@ def _weight_bytes(spec: VerifierSpec) -> int:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
+def progress() -> Iterator[Callable[[str], None]]:
     """A line on standard error that says what is being timed."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     # Drawn only when told to: a thread that redraws would be timed as well.

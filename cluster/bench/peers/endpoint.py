@@ -1,0 +1,67 @@
+"""A peer behind OpenAI's chat route: our gateway and vLLM's server are asked in the same way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+from cluster.bench.peers.peer import Reply, resident
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """url: of the server, without a path; model: as it calls it; extra: more fields of the body; process: of
+    the server, with its descendants."""
+
+    name: str
+    url: str
+    model: str
+    process: int
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    most: int = 0
+
+    def ask(self, prompts: Sequence[str], tokens: int) -> list[Reply]:
+        return asyncio.run(self._ask(prompts, tokens))
+
+    def memory(self) -> int:
+        return resident(self.process)
+
+    async def _ask(self, prompts: Sequence[str], tokens: int) -> list[Reply]:
+        # Neither time nor the number of connections is limited.
+        unlimited = aiohttp.TCPConnector(limit=0)
+        timeout = aiohttp.ClientTimeout(total=None)
+        async with aiohttp.ClientSession(self.url, connector=unlimited, timeout=timeout) as session:
+            return list(await asyncio.gather(*(self._answer(session, each, tokens) for each in prompts)))
+
+    async def _answer(self, session: aiohttp.ClientSession, prompt: str, tokens: int) -> Reply:
+        body = {
+            "model": self.model,
+            "messages": [{"role": "user", "content": prompt}],
+            "max_tokens": tokens,
+            "temperature": 0.0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **self.extra,
+        }
+        first, count, began = None, None, time.perf_counter()
+        async with session.post("/v1/chat/completions", json=body) as response:
+            if response.status != 200:
+                raise RuntimeError(f"{self.name} answered {response.status}: {await response.text()}")
+            async for line in response.content:
+                data = line.strip().removeprefix(b"data: ")
+                if not data or data == b"[DONE]":
+                    continue
+                chunk = json.loads(data)
+                if first is None and any(choice["delta"].get("content") for choice in chunk["choices"]):
+                    first = time.perf_counter() - began
+                if chunk.get("usage"):
+                    count = int(chunk["usage"]["completion_tokens"])
+        if count is None:
+            raise RuntimeError(f"{self.name} ended an answer without saying how many tokens it has")
+        return Reply(count, first, time.perf_counter() - began)

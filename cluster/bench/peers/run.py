@@ -1,0 +1,64 @@
+"""Puts the comparison together: our cluster and engine, transformers, and vLLM where it is installed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from cluster.app import running
+from cluster.bench.apart import apart
+from cluster.bench.contestants import in_process, stock
+from cluster.bench.machine import measure as machine
+from cluster.bench.peers.endpoint import Endpoint
+from cluster.bench.peers.measuring import CLUSTER, PLAIN, loads, measure
+from cluster.bench.peers.peer import Peer
+from cluster.bench.peers.report import Outcome, report
+from cluster.bench.peers.vllm import PeerMissingError, vllm
+from cluster.bench.run import COMPUTED_AGAIN, progress
+from cluster.checkpoints import resolve
+from cluster.config import load_config
+
+_AS_MANY_AS_ASKED = ["gateway.max_ongoing_requests=256", "verifier.max_queued=256"]
+
+
+def run_peers(
+    model: str | None,
+    vllm_command: Path,
+    concurrent: Sequence[int],
+    tokens: int,
+    pairs: int,
+    out: Path | None,
+    picture: Path | None,
+    as_json: bool,
+) -> None:
+    """`truedraft bench peers`. Raises StartError when the cluster does not come up, RuntimeError when a peer
+    fails in the middle."""
+    overrides = [COMPUTED_AGAIN, "emulation.enabled=true", "gateway.grpc_port=0", "gateway.http_port=0"]
+    config = load_config(None, overrides + _AS_MANY_AS_ASKED, {"model": model} if model else None)
+    spec = config.verifier_spec()
+    checkpoint = resolve(spec.model, Path(spec.cache_dir) if spec.cache_dir else None)
+    described, missing = machine(), dict[str, str]()
+    with ExitStack() as stack:
+        say = stack.enter_context(progress())
+        peers: list[Peer] = [
+            *stack.enter_context(apart(stock, spec)),
+            *stack.enter_context(apart(in_process, spec)),
+        ]
+        for name, speculates in (("vLLM", False), ("vLLM n-gram", True)):
+            say(f"starting {name}")
+            try:
+                peers.append(stack.enter_context(vllm(vllm_command, checkpoint.path, spec.dtype, speculates)))
+            except PeerMissingError as absence:
+                missing[name] = str(absence)
+        say("starting the cluster")
+        cluster = stack.enter_context(running(config))
+        url, process = f"http://{cluster.http_address}", os.getpid()
+        peers += [
+            Endpoint(name, url, config.served_name, process, {"truedraft": {"law": law}})
+            for name, law in ((PLAIN, "none"), (CLUSTER, "coupled"))
+        ]
+        measured = measure(peers, loads(concurrent), tokens, pairs, say)
+        memory = {peer.name: peer.memory() for peer in peers}
+    report(Outcome(described, spec.model, tokens, measured, memory, missing), out, picture, as_json)
