@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -79,7 +80,7 @@ def _came_up(url: str, process: subprocess.Popen[bytes]) -> bool:
     return False
 
 
-def _last_line(log: tempfile._TemporaryFileWrapper[bytes]) -> str:  # type: ignore[name-defined]
+def _last_line(log: IO[bytes]) -> str:
     log.seek(0)
     lines = [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
     return lines[-1] if lines else "it said nothing"
