@@ -40,6 +40,7 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import Tracer
 
+from cluster.telemetry.patience import Patient
 from cluster.telemetry.records import JsonLinesExporter
 
 TRACE_DIR = "TRUEDRAFT_TRACE_DIR"
@@ -117,6 +118,11 @@ def shutdown(timeout: float = 2.0) -> None:
         _running.clear()
     atexit.unregister(shutdown)
 
+    for tracing in ending:
+        for exporter in tracing.exporters:
+            if isinstance(exporter, Patient):
+                exporter.hurry()
+
     def close() -> None:
         for tracing in ending:
             tracing.provider.shutdown()
@@ -177,7 +183,7 @@ def _exporters(service: str) -> list[SpanExporter]:
             _log.warning("no traces in %s: %s", directory, error)
     if _wants_otlp():
         try:
-            exporters.append(OTLPSpanExporter())
+            exporters.append(Patient(OTLPSpanExporter()))
         except Exception as error:  # the SDK raises bare ones for values that it cannot read
             _log.warning("no traces over OTLP, check the OTEL_EXPORTER_OTLP_* variables: %s", error)
     if exporters:

@@ -26,7 +26,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from torch import Tensor
 
 from cluster.speculation.catalogue import LAWS
@@ -34,6 +33,7 @@ from cluster.speculation.law import Law
 from cluster.speculation.messages import DraftBlock, Verdict
 from cluster.speculation.proposal import SparseRow, unpack
 from verifier_service.audit.betting import Decision
+from verifier_service.audit.standing import standing
 from verifier_service.verification.block import acceptance, reaches
 from verifier_service.verification.kernel import Position, positions
 
@@ -98,11 +98,9 @@ def ranks_by_target(rows: Tensor, tokens: Sequence[int], uniforms: Sequence[floa
             # Excluded by its row: after all others.
             ranks.append(-1.0)
             continue
-        # Few tokens of a peaked row are as probable as this one.
-        kept = p[p >= own]
-        tied = float(own) * int(np.count_nonzero(kept == own))
-        up_to = min(float(kept.sum()), 1.0)
-        ranks.append(None if tied >= 1.0 else 1.0 - 2.0 * (up_to - (1.0 - v) * tied))
+        before, alike = standing(p, own)
+        tied = float(own) * alike
+        ranks.append(None if tied >= 1.0 else 1.0 - 2.0 * min(before + v * tied, 1.0))
     return ranks
 
 
