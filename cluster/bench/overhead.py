@@ -3,18 +3,22 @@ observation, interleaved in one run.
 
 Each contestant is an engine of its own over one target, and every one does the same steps: plans are fixed.
 Spans go over OTLP to a collector in another process that takes and forgets them, or to an address where
-nobody listens. Turns are short and many, so that a machine whose speed drifts is as fast for both of a pair.
+nobody listens. Turns are short and many, so that a machine whose speed drifts is as fast for both of a pair,
+and in random order; what a turn has to export it exports before it ends.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import cast
 
+from opentelemetry.sdk import trace as sdk
 from opentelemetry.trace import NoOpTracer, Tracer
 from rich.console import Console
 from rich.table import Table
@@ -79,10 +83,17 @@ class Cost:
 
 
 class _Contestant:
-    def __init__(self, engine: Engine, tracer: Tracer, requests: Sequence[GenerationRequest]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        tracer: Tracer,
+        requests: Sequence[GenerationRequest],
+        flush: Callable[[], object] = lambda: None,
+    ) -> None:
         self._engine = engine
         self._tracer = tracer
         self._requests = requests
+        self._flush = flush
 
     def run(self) -> tuple[int, float]:
         """Tokens and seconds of all requests at once; each in a trace of its own."""
@@ -95,6 +106,7 @@ class _Contestant:
         answers = answer_all(self._engine, asked)
         for root in roots:
             root.end()
+        self._flush()
         return sum(len(answer.token_ids) for answer in answers), time.perf_counter() - began
 
 
@@ -122,10 +134,9 @@ def measure(
         if number > len(turns) and time.monotonic() - began > 60 * minutes:
             break
         seconds, counts = {}, set()
-        # Round about, so that none always comes after the same one.
-        names = list(contestants)
-        shift = number % len(names)
-        for name in names[shift:] + names[:shift]:
+        # So that none always comes after the same one.
+        names = random.Random(number).sample(list(contestants), len(contestants))
+        for name in names:
             count, seconds[name] = contestants[name].run()
             counts.add(count)
         if len(counts) > 1:
@@ -175,7 +186,10 @@ def _observed(
         tracer = setup("truedraft-verifier", replica=observing.name)
         meter = start_metrics("truedraft-verifier", observing.name).meter
         engine = build_engine(loaded, spec, LocalDrafting(NgramDrafter()), tracer, meter=meter)
-    return _Contestant(engine, tracer, requests)
+    if not observing.detail or not observing.collected:
+        return _Contestant(engine, tracer, requests)
+    processor = cast(sdk.Tracer, tracer).span_processor
+    return _Contestant(engine, tracer, requests, processor.force_flush)
 
 
 @contextmanager
