@@ -13,6 +13,7 @@ import pytest
 
 from cluster.checkpoints.tiny import build_tiny
 from cluster.client import Ask, Client
+from tests.drafter_service.dflash.checkpoints import build_drafter
 from tests.drafting.certificates import Authority
 
 pytestmark = pytest.mark.cluster
@@ -64,7 +65,10 @@ def test_drafts_come_over_mutual_tls_by_the_flags(serve, tmp_path):
     authority = Authority(tmp_path / "pki")
     tls = authority.issue("tls", expired=True)
     flags = ("--tls-cert", tls.certificate, "--tls-key", tls.private_key, "--tls-ca", tls.authority)
-    process = start(*flags, "--set", "verifier.planner=fixed")
+    # One that reads the target's hidden states, so that these come by the channel, too.
+    layers = {"target_layer_ids": [0, 1]}
+    drafter = build_drafter(tmp_path / "d", hidden_size=64, num_target_layers=2, dflash_config=layers)
+    process = start(*flags, "--drafter", str(drafter), "--set", "verifier.planner=fixed")
     ready = json.loads(process.stdout.readline())
 
     def answered(client, condition):
@@ -82,6 +86,7 @@ def test_drafts_come_over_mutual_tls_by_the_flags(serve, tmp_path):
         authority.issue("tls")
         drafted = answered(client, lambda said: said.draft_tokens > 0)
     assert drafted.token_ids == refused.token_ids
+    assert drafted.final.provenance.drafters[0].kind == "dflash"
     process.terminate()
     process.communicate(timeout=60)
     assert left() == []
