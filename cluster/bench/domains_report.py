@@ -32,10 +32,12 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything that was measured; seconds: how long it took; traffic: tokens by domain, if given."""
+    """Everything that was measured; prompts: how many by domain; seconds: how long it took; traffic: tokens
+    by domain, if given."""
 
     model: str
     size: Size
+    prompts: Mapping[str, int]
     seconds: float
     found: tuple[Found, ...]
     traffic: Mapping[str, float] | None
@@ -88,6 +90,7 @@ def as_json(report: Report) -> dict[str, Any]:
     return {
         "model": report.model,
         "size": asdict(report.size),
+        "prompts": dict(report.prompts),
         "seconds": report.seconds,
         "found": [asdict(each) for each in report.found],
         "summaries": [asdict(each) for each in summaries(report)],
@@ -130,11 +133,16 @@ def render(report: Report, console: Console) -> None:
                 soft_wrap=True,
             )
     console.print(
-        f"{report.model}: {size.per_domain} prompts a domain and {size.timed} timed, answers of at most "
-        f"{size.tokens} tokens, blocks of {size.block_length}; acceptance over rounds with a draft, "
+        f"{report.model}: {_range(report.prompts)} prompts a domain, at most {size.timed} timed, answers of "
+        f"at most {size.tokens} tokens, blocks of {size.block_length}; acceptance over rounds with a draft, "
         f"intervals of 95 %; {report.seconds:.0f} s",
         soft_wrap=True,
     )
+
+
+def _range(prompts: Mapping[str, int]) -> str:
+    least, most = min(prompts.values()), max(prompts.values())
+    return f"{least}" if least == most else f"{least} to {most}"
 
 
 def _interval(mean: Mean) -> str:

@@ -74,7 +74,8 @@ def run_domains(
     with _progress() as say:
         plain, contenders = load_contenders(spec, drafters, size.timed > 0, say)
         found = measure(plain, contenders, spec, asked, size, say)
-    report = Report(spec.model, size, round(time.monotonic() - began, 1), tuple(found), mix)
+    counts = {domain: len(some) for domain, some in asked.items()}
+    report = Report(spec.model, size, counts, round(time.monotonic() - began, 1), tuple(found), mix)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(as_json(report), indent=1) + "\n", encoding="utf-8")
