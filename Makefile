@@ -25,7 +25,7 @@ PHOENIX := .venv-phoenix/bin/phoenix
 VLLM := .venv-vllm/bin/vllm
 SAY := printf '==> %s\n'
 
-.PHONY: help setup demo trace-demo trace-ui test lint bench peers equality rows distribution parameters audit chaos clients fuzz verify soak rehearsal protos chart clean
+.PHONY: help setup demo trace-demo trace-ui test lint bench peers equality rows distribution parameters audit chaos clients losses leaks fuzz verify soak rehearsal protos chart clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -104,12 +104,18 @@ chaos: setup ## check for minutes that faults of drafters fail and change no ans
 clients: setup ## check for two minutes that clients who leave disturb nobody
 	@$(BIN)/python -m cluster.bench.clients $(ARGS)
 
+losses: setup ## kill one of two verifiers again and again: every answer is whole or says UNAVAILABLE
+	@$(BIN)/python -m cluster.bench.losses $(ARGS)
+
+leaks: setup ## 2,000 short requests, one in five cancelled: no process of the cluster keeps anything
+	@$(BIN)/python -m cluster.bench.leaks $(ARGS)
+
 fuzz: setup ## ask 5,000 random messages through gRPC, as many of the engine alone, and HTTP's routes
 	@TRUEDRAFT_EXAMPLES=5000 $(BIN)/python -m pytest --timeout 3000 -s tests/cluster/test_fuzz.py $(ARGS)
 	@TRUEDRAFT_EXAMPLES=2500 $(BIN)/python -m pytest --timeout 3000 tests/verifier_service/test_fuzz.py $(ARGS)
 	@TRUEDRAFT_EXAMPLES=1000 $(BIN)/python -m pytest --timeout 3000 tests/gateway/http/test_fuzz.py $(ARGS)
 
-verify: equality rows distribution parameters audit trace-ui chaos clients fuzz ## every long check that `make test` leaves out
+verify: equality rows distribution parameters audit trace-ui chaos clients losses leaks fuzz ## every long check that `make test` leaves out
 
 soak: setup ## serve mixed traffic for half an hour: nothing fails, nothing differs, memory is flat
 	@$(BIN)/python -m cluster.bench.soak $(ARGS)

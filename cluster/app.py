@@ -74,7 +74,7 @@ class Running:
         ]
 
     def info(self, deployment: str) -> dict[str, Any]:
-        """What some verifier or drafter says of itself, such as its load. Raises TimeoutError without one."""
+        """What some replica says of itself, such as its load. Raises TimeoutError without one."""
         return _info(deployment)
 
 

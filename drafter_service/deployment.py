@@ -90,8 +90,13 @@ class DrafterDeployment:
         }
 
     async def info(self) -> dict[str, object]:
-        """The metadata and the labels of the node that this replica was placed on."""
-        return {**self.record_replica_metadata(), "labels": dict(ray.get_runtime_context().get_node_labels())}
+        """The metadata, the labels of the node that this replica was placed on, and what it holds."""
+        return {
+            **self.record_replica_metadata(),
+            "labels": dict(ray.get_runtime_context().get_node_labels()),
+            "sessions": self._server.sessions,
+            "tasks": len(asyncio.all_tasks()),
+        }
 
     def check_health(self) -> None:
         """Called by Serve. Raises RuntimeError when the replica has to be replaced."""

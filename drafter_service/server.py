@@ -82,6 +82,11 @@ class DraftingServer(drafting_pb2_grpc.DraftingServiceServicer):
         """Started, and the drafting thread is alive."""
         return self._server is not None and self._worker.alive
 
+    @property
+    def sessions(self) -> int:
+        """Sequences that are open, of all streams."""
+        return sum(stream.sessions for stream in self._streams.values())
+
     async def start(self, host: str = "127.0.0.1", ports: tuple[int, int] | None = None) -> str:
         """Serve on `host` and return the address; ports: the first free one of first..last, None for any.
 

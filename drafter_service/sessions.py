@@ -79,6 +79,9 @@ class StreamSessions:
         self._vocab_size = vocab_size
         self._sessions: dict[int, Session] = {}
 
+    def __len__(self) -> int:
+        return len(self._sessions)
+
     def open(self, message: drafting_pb2.Open) -> Session | None:
         """Begins a session; returns the one that it replaces.
 

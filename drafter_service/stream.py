@@ -60,6 +60,11 @@ class Stream:
         # Plans that wait for features, by sequence.
         self._waiting: dict[int, Callable[[], bool]] = {}
 
+    @property
+    def sessions(self) -> int:
+        """Sequences that are open."""
+        return len(self._sessions)
+
     def handle(self, request: drafting_pb2.DraftRequest) -> None:
         """Never raises: what cannot be honoured is answered with a Fault."""
         kind = request.WhichOneof("message")

@@ -114,6 +114,7 @@ class VerifierDeployment:
             "active": load.active,
             "queued": load.queued,
             "kv_tokens": load.kv_tokens,
+            "tasks": len(asyncio.all_tasks()),
             "counted": self._engine.counted(),
             "audits": [asdict(state) | {"alarm": state.alarm} for state in self._engine.audits()],
         }

@@ -178,6 +178,10 @@ class GatewayDeployment:
         response = health_pb2.HealthCheckResponse
         return response.SERVING if ready else response.NOT_SERVING
 
+    async def info(self) -> dict[str, Any]:
+        """What this replica holds."""
+        return {"in_flight": self._service.in_flight, "tasks": len(asyncio.all_tasks())}
+
     def metrics(self) -> list[Metric]:
         """What this replica has counted."""
         return self._metrics.families()
