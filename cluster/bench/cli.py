@@ -118,7 +118,7 @@ def domains(
 
 @bench.command()
 def overhead(
-    tokens: Tokens = 32,
+    tokens: Tokens = 96,
     pairs: Annotated[int, typer.Option(min=1, help="Repetitions; fewer than 30 resolve little.")] = 30,
     minutes: Minutes = float("inf"),
     model: Model = None,

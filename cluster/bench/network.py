@@ -23,7 +23,7 @@ from cluster.bench.turns import Contestant, Predicting, against, take_turns
 from cluster.drafting import NgramDrafter
 from cluster.gateway.prompting import TokenizerPrompting
 from cluster.gateway.tools.conversation import Turn as Said
-from cluster.scheduling import planner_of
+from cluster.scheduling import PlannerName, planner_of
 from cluster.speculation.law import COUPLED, NONE
 from cluster.speculation.request import GenerationRequest
 from cluster.speculation.sampling import Sampling
@@ -135,8 +135,9 @@ def measure(
         local = build_engine(loaded, spec, LocalDrafting(NgramDrafter()), NoOpTracer())
         near = remote(trip(0.0), spec)
         far = [remote(trip(steps), spec) for steps in TRIPS[1:]]
-        # Neither ahead, nor meanwhile, nor while others are verified.
-        control = remote(UNHIDDEN, replace(spec, draft_ahead=False, gather_s=_LOCKSTEP_S))
+        # Neither ahead, nor meanwhile, nor while others are verified; goodput would stop drafting instead.
+        fixed = replace(spec, planner=PlannerName.FIXED)
+        control = remote(UNHIDDEN, replace(fixed, draft_ahead=False, gather_s=_LOCKSTEP_S))
         contestants = [
             Contestant(OFF, build_engine(loaded, spec, None, NoOpTracer()), NONE),
             Contestant(LOCAL, local, COUPLED),

@@ -3,8 +3,9 @@ observation, interleaved in one run.
 
 Each contestant is an engine of its own over one target, and every one does the same steps: plans are fixed.
 Spans go over OTLP to a collector in another process that takes and forgets them, or to an address where
-nobody listens. Turns are short and many, so that a machine whose speed drifts is as fast for both of a pair,
-and in random order; what a turn has to export it exports before it ends.
+nobody listens. Turns are of seconds, so that a machine whose speed drifts is as fast for both of a pair, and
+in random order. Export goes on in the background, as in service; what is left of it when a turn ends, that
+of half a second, is waited for, so that no turn pays for another's.
 """
 
 from __future__ import annotations
