@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from ray.serve._private.replica_result import ReplicaResult
-from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
+from ray.serve.request_router import FIFOMixin, PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
 from cluster.speculation.request import GenerationRequest
 
@@ -55,13 +55,16 @@ def _blocks(request: GenerationRequest) -> Iterator[int]:
         yield beginning
 
 
-class PrefixAffineRouter(RequestRouter):
+class PrefixAffineRouter(FIFOMixin, RequestRouter):
     """Serve's router for the gateway's handle of the verifiers.
 
     A conversation's next turn goes where its last one went, whose pages are there; among several such
     verifiers, or where there is none, to the one of two that has less to do, as Serve does by default. A
     verifier with more than `lead` requests beyond the least busy one is passed over: waiting for a place
     costs more than computing a prompt.
+
+    First in, first out: by itself, Serve hands a verifier that was chosen to the call of the same request id,
+    and all answers that a client asks for at once (`n`) have one id.
     """
 
     def initialize_state(self, **kwargs: Any) -> None:

@@ -1,11 +1,13 @@
 """Which of several verifiers a request goes to, by Serve's own router with replicas that are no actors."""
 
+import asyncio
 from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from ray.serve._private.common import DeploymentHandleSource, DeploymentID, ReplicaID
+from ray.serve._private.common import DeploymentHandleSource, DeploymentID, ReplicaID, RequestMetadata
+from ray.serve.request_router import PendingRequest
 
 from cluster.gateway.routing import Beginnings, PrefixAffineRouter
 from cluster.speculation.law import COUPLED
@@ -111,3 +113,16 @@ def test_the_oldest_is_forgotten():
         beginnings.sent(request(tuple(range(start, start + 64))), replica)
     holders = [beginnings.holders(request(tuple(range(s, s + 64))), {A, B, C}) for s in (0, 100, 200)]
     assert holders == [set(), {B}, {C}]
+
+
+async def test_answers_asked_for_at_once_have_one_id_and_all_find_a_verifier():
+    made = PrefixAffineRouter(DEPLOYMENT, DeploymentHandleSource.REPLICA, use_replica_queue_len_cache=True)
+    made.initialize_state(lead=2)
+    replica = SimpleNamespace(replica_id=A, max_ongoing_requests=100)
+    made._replicas, made._replicas_list = {A: replica}, [replica]
+    made.replica_queue_len_cache.update(A, 0)
+    metadata = RequestMetadata(request_id="r", internal_request_id="the gateway's")
+    calls = [PendingRequest([request()], {}, metadata) for _ in range(8)]
+    async with asyncio.timeout(5):
+        found = await asyncio.gather(*map(made._choose_replica_for_request, calls))
+    assert found == [replica] * 8

@@ -110,7 +110,7 @@ def test_without_drafts_a_collaborative_law_distorts_nothing(engine_with, reques
 
 
 def test_truncation_distorts_whoever_drafts(engine_with, request_for):
-    request = request_for(law=LOSSY[4], sampling=FEW, max_tokens=6)
+    request = request_for(law=parse("truncation:min_p", {"min_p": 0.9}), sampling=FEW, max_tokens=20)
     provenance = accounted(alone(engine_with(), request))
     assert provenance.claim is Claim.LOSSY
     assert provenance.distortion.tv_mean > 0.0
