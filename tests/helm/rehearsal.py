@@ -167,6 +167,7 @@ def rehearse(folder):
         "channel.mountPath": folder / "pki",
         "config.verifier.threads": 1,
         "config.verifier.planner": "fixed",
+        "config.verifier.draft_ahead": "false",
     }
     text = template("cpu", *(f"{name}={value}" for name, value in settings.items())).stdout
     service = ray_service(text)

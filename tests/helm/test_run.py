@@ -27,8 +27,9 @@ def story(tmp_path_factory):
         "config.gateway.anonymous": "false",
         "apiKeys.mountPath": keys,
         "config.verifier.threads": 1,
-        # Asks for blocks whatever they are worth.
+        # Asks for blocks whatever they are worth, and waits for them: a model this small decodes faster.
         "config.verifier.planner": "fixed",
+        "config.verifier.draft_ahead": "false",
     }
     service = ray_service(template("cpu", *(f"{name}={value}" for name, value in settings.items())).stdout)
     file = folder / "rayservice.yaml"
