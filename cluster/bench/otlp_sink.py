@@ -12,12 +12,7 @@ from contextlib import contextmanager
 
 import grpc
 
-
-class _Sink(grpc.GenericRpcHandler):
-    """Answers every call with an empty message, which says that all spans were taken."""
-
-    def service(self, _details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes]:
-        return grpc.unary_unary_rpc_method_handler(lambda _request, _context: b"")
+_SERVICE = "opentelemetry.proto.collector.trace.v1.TraceService"
 
 
 @contextmanager
@@ -35,7 +30,9 @@ def sinking() -> Iterator[str]:
 
 def main() -> None:
     server = grpc.server(ThreadPoolExecutor(1))
-    server.add_generic_rpc_handlers((_Sink(),))
+    # An empty message says that all spans were taken.
+    export = grpc.unary_unary_rpc_method_handler(lambda _request, _context: b"")
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {"Export": export}),))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     print(f"http://127.0.0.1:{port}", flush=True)
