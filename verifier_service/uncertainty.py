@@ -95,9 +95,13 @@ class _Decision:
 
     def _loses(self, weights: Tensor) -> bool:
         """Whether the token loses to another once its weight shrinks; weights: [V], any scale."""
+        return self._winner(weights) != self._token
+
+    def _winner(self, weights: Tensor) -> int:
+        """Who wins once the token's weight shrinks."""
         weights = weights.clone()
         weights[self._token] *= self._shrink
-        return self._field.winner(self._position, weights) != self._token
+        return self._field.winner(self._position, weights)
 
     def _outsider_wins(self) -> bool:
         """Whether a token beyond the edge would win, and can come in."""
@@ -113,8 +117,17 @@ class _Decision:
         weights[self._token] = self._scaled(self._logits[self._token])
         if not self._loses(weights):
             return False
-        # The worst at the edge: what lies beyond it rises, what lies inside falls.
-        return self._changed_by(~self._kept)
+        # The worst at the edge: what lies beyond it rises, what lies inside falls; or, where there is only so
+        # much room inside, one that would win rises alone.
+        if self._changed_by(~self._kept):
+            return True
+        while (rival := self._winner(weights)) != self._token:
+            alone = torch.zeros_like(self._kept)
+            alone[rival] = True
+            if self._changed_by(alone):
+                return True
+            weights[rival] = 0.0
+        return False
 
     def _falls_out(self) -> bool:
         """Whether the token itself can come to lie beyond the edge."""
