@@ -31,13 +31,12 @@ def loaded(spec):
     return load_target(spec)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def _collected():
     """An engine refers to itself, and Python's collector counts objects and not the bytes of its caches: left
     to itself, it lets gigabytes of them pile up."""
     yield
-    if gc.get_count()[1] > 5:
-        gc.collect()
+    gc.collect()
 
 
 @pytest.fixture
