@@ -84,13 +84,13 @@ peers: setup $(VLLM) ## measure against vLLM as well, in an environment of its o
 	@$(BIN)/truedraft bench peers --vllm $(VLLM) $(ARGS)
 
 equality: setup ## check at length that speculation changes no token
-	@$(BIN)/python -m cluster.bench.equality $(ARGS)
+	@$(BIN)/python -m cluster.checks.equality $(ARGS)
 
 rows: setup ## check that logits of thousands of rows do not depend on their batch, bit for bit
-	@$(BIN)/python -m cluster.bench.rows $(ARGS)
+	@$(BIN)/python -m cluster.checks.rows $(ARGS)
 
 distribution: setup ## check at length that strict laws keep the target's distribution
-	@$(BIN)/python -m cluster.bench.distribution $(ARGS)
+	@$(BIN)/python -m cluster.checks.distribution $(ARGS)
 
 parameters: setup ## check 200 random combinations of parameters against plain decoding
 	@TRUEDRAFT_EXAMPLES=200 $(BIN)/python -m pytest tests/verifier_service/test_parameters.py $(ARGS)
@@ -99,16 +99,16 @@ audit: setup ## check at length what live audits find, and that they are silent 
 	@$(BIN)/truedraft bench audit $(ARGS)
 
 chaos: setup ## check for minutes that faults of drafters fail and change no answer
-	@$(BIN)/python -m cluster.bench.chaos $(ARGS)
+	@$(BIN)/python -m cluster.checks.chaos $(ARGS)
 
 clients: setup ## check for two minutes that clients who leave disturb nobody
-	@$(BIN)/python -m cluster.bench.clients $(ARGS)
+	@$(BIN)/python -m cluster.checks.clients $(ARGS)
 
 losses: setup ## kill one of two verifiers again and again: every answer is whole or says UNAVAILABLE
-	@$(BIN)/python -m cluster.bench.losses $(ARGS)
+	@$(BIN)/python -m cluster.checks.losses $(ARGS)
 
 leaks: setup ## 2,000 short requests, one in five cancelled: no process of the cluster keeps anything
-	@$(BIN)/python -m cluster.bench.leaks $(ARGS)
+	@$(BIN)/python -m cluster.checks.leaks $(ARGS)
 
 fuzz: setup ## ask 5,000 random messages through gRPC, as many of the engine alone, and HTTP's routes
 	@TRUEDRAFT_EXAMPLES=5000 $(BIN)/python -m pytest --timeout 3000 -s tests/cluster/test_fuzz.py $(ARGS)
@@ -118,7 +118,7 @@ fuzz: setup ## ask 5,000 random messages through gRPC, as many of the engine alo
 verify: equality rows distribution parameters audit trace-ui chaos clients losses leaks fuzz ## every long check that `make test` leaves out
 
 soak: setup ## serve mixed traffic for half an hour: nothing fails, nothing differs, memory is flat
-	@$(BIN)/python -m cluster.bench.soak $(ARGS)
+	@$(BIN)/python -m cluster.checks.soak $(ARGS)
 
 rehearsal: setup ## run the chart's pods as network namespaces of this machine, policies compared (needs root)
 	@$(BIN)/python -m tests.helm.rehearsal

@@ -340,8 +340,8 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """What drafters on cheap GPUs cost and save, from prices and measured times; defaults are examples."""
-    from cluster.bench.economy import Economy
-    from cluster.bench.economy_report import report
+    from cluster.bench.economy.costs import Economy
+    from cluster.bench.economy.report import report
 
     with failures(as_json):
         given = Economy(

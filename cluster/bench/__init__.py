@@ -1,1 +1,1 @@
-"""Measurements and long checks: every figure is a ratio of things run side by side."""
+"""Measurements, a folder each, beside what they share. Every figure is a ratio of things run side by side."""

@@ -26,7 +26,7 @@ def int8(
 ) -> None:
     """Plain decoding with weights in int8 against the same in float32, one request at a time."""
     with failures(as_json):
-        from cluster.bench.run import run_integers
+        from cluster.bench.speed.run import run_integers
 
         run_integers(model, tokens, pairs, out, as_json)
 
@@ -37,7 +37,7 @@ def speed(
 ) -> None:
     """Cluster and engine against transformers generate and prompt lookup, one request at a time."""
     with failures(as_json):
-        from cluster.bench.run import run_speed
+        from cluster.bench.speed.run import run_speed
 
         run_speed(model, tokens, pairs, out, as_json)
 
@@ -77,8 +77,8 @@ def lossy(
 ) -> None:
     """What lossy laws emit, against the strict way to the same: distances, acceptance, answers."""
     with failures(as_json, bad="BAD_PICTURE"):
-        from cluster.bench.lossy_report import Size
-        from cluster.bench.run_lossy import run_lossy
+        from cluster.bench.lossy.report import Size
+        from cluster.bench.lossy.run import run_lossy
 
         run_lossy(model, Size(positions, checked, draws, rounds, samples, tokens), out, picture, as_json)
 
@@ -109,8 +109,8 @@ def domains(
 ) -> None:
     """What each drafter is worth by domain: acceptance, and tokens per second against speculation off."""
     with failures(as_json):
-        from cluster.bench.domains_report import Size
-        from cluster.bench.run_domains import run_domains
+        from cluster.bench.domains.report import Size
+        from cluster.bench.domains.run import run_domains
 
         size = Size(per_domain, timed, tokens, block_length, tuple(temperature or (0.0, 0.7, 1.0)))
         run_domains(model, drafter or ["ngram"], size, prompts, traffic, out, picture, as_json)
@@ -127,7 +127,7 @@ def overhead(
 ) -> None:
     """What traces, metrics and audits cost of the throughput."""
     with failures(as_json):
-        from cluster.bench.run_overhead import run_overhead
+        from cluster.bench.overhead.run import run_overhead
 
         met = run_overhead(model, tokens, pairs, minutes, out, as_json)
     raise typer.Exit(0 if met else 1)
@@ -145,7 +145,7 @@ def audit(
 ) -> None:
     """How many tokens live audits need to find a planted fault, and that they are silent without one."""
     with failures(as_json):
-        from cluster.bench.run_audit import run_audit
+        from cluster.bench.audit.run import run_audit
 
         as_expected = run_audit(model, layers, out, minutes, honest, faulty, as_json)
     raise typer.Exit(0 if as_expected else 1)
@@ -167,7 +167,7 @@ def step(
 ) -> None:
     """Where one verify step's time goes, against its forward and the reading of the weights."""
     with failures(as_json):
-        from cluster.bench.run_step import Shape, run_step
+        from cluster.bench.step.run import Shape, run_step
 
         run_step(model, Shape(sequences, rows, vocab, context, repeats), law or (), out, as_json)
 
@@ -183,7 +183,7 @@ def network(
 ) -> None:
     """What a round trip between verifier and drafter costs of the throughput, and what of it is hidden."""
     with failures(as_json):
-        from cluster.bench.run_network import run_network
+        from cluster.bench.network.run import run_network
 
         met = run_network(model, tokens, pairs, out, picture, as_json)
     raise typer.Exit(0 if met else 1)
@@ -200,7 +200,7 @@ def load(
 ) -> None:
     """Speculation against none with 1 to 64 requests at a time, and its lengths against fixed ones."""
     with failures(as_json):
-        from cluster.bench.run_load import run_load
+        from cluster.bench.load.run import run_load
 
         met = run_load(model, tokens, pairs, out, picture, as_json)
     raise typer.Exit(0 if met else 1)

@@ -6,7 +6,7 @@ import random
 import pytest
 import torch
 
-from cluster.bench.audit import ANEW, SCENARIOS, Places, simulate
+from cluster.bench.audit.simulation import ANEW, SCENARIOS, Places, simulate
 from cluster.lab.world import row_of
 from cluster.speculation.law import COUPLED
 

@@ -5,11 +5,11 @@ import json
 import pytest
 from opentelemetry.trace import NoOpTracer
 
-from cluster.bench.domain_rounds import Round, Timed, Watched, acceptance, pooled, speed
-from cluster.bench.domain_traffic import read_traffic, weighted
-from cluster.bench.domains import DOMAINS
-from cluster.bench.domains_report import Size
-from cluster.bench.run_domains import Asking, own_prompts, run_domains
+from cluster.bench.domains.prompts import DOMAINS
+from cluster.bench.domains.report import Size
+from cluster.bench.domains.rounds import Round, Timed, Watched, acceptance, pooled, speed
+from cluster.bench.domains.run import Asking, own_prompts, run_domains
+from cluster.bench.domains.traffic import read_traffic, weighted
 from cluster.checkpoints.tiny import build_tiny
 from cluster.scheduling import PlannerName
 from cluster.speculation.request import GenerationRequest

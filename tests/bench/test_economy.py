@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from cluster.bench.economy import Economy, break_even, over_round_trips, ways
+from cluster.bench.economy.costs import Economy, break_even, over_round_trips, ways
 from cluster.cli import app
 
 GIVEN = Economy(

@@ -7,15 +7,15 @@ import pytest
 import torch
 from rich.console import Console
 
-from cluster.bench import answers, lossy
-from cluster.bench.answers import Answered, Contestant, effects, repetition
-from cluster.bench.drafters import DRAFTINGS, FLAT, SHORT_SIGHTED, Drafting, window
-from cluster.bench.lossy import TRUNCATIONS, places
-from cluster.bench.lossy_report import Report, Size, as_json, draw, render
-from cluster.bench.lossy_rounds import BLOCK, Round, acceptance_length, rounds
+from cluster.bench.lossy import answers, exact
+from cluster.bench.lossy.answers import Answered, Contestant, effects, repetition
+from cluster.bench.lossy.drafters import DRAFTINGS, FLAT, SHORT_SIGHTED, Drafting, window
+from cluster.bench.lossy.exact import TRUNCATIONS, places
+from cluster.bench.lossy.report import Report, Size, as_json, draw, render
+from cluster.bench.lossy.rounds import BLOCK, Round, acceptance_length, rounds
+from cluster.bench.lossy.run import text_places
+from cluster.bench.lossy.tasks import Task
 from cluster.bench.machine import Machine
-from cluster.bench.run_lossy import text_places
-from cluster.bench.tasks import Task
 from cluster.checkpoints.tiny import build_tiny
 from cluster.speculation.catalogue import parse
 from cluster.speculation.law import REJECTION
@@ -37,7 +37,7 @@ def loaded(tmp_path_factory):
 
 
 def test_the_pitfall_by_hand():
-    found = lossy.pitfall(parse("truncation:min_p", {"min_p": 0.4}), "by hand", places(P, Q), 1, 4000)
+    found = exact.pitfall(parse("truncation:min_p", {"min_p": 0.4}), "by hand", places(P, Q), 1, 4000)
     # A = {0, 1}: p_A = (2/3, 1/3); out = q on A + 1/2 p_A = (0.2 + 1/3, 0.3 + 1/6).
     assert found.tv_lossy.mean == pytest.approx(2 / 3 - (0.2 + 1 / 3), abs=1e-6)
     assert found.overshoot == pytest.approx((0.3 + 1 / 6) * 3, abs=1e-5)
@@ -91,11 +91,11 @@ def test_rounds_are_drafted_after_prefixes_of_the_text_and_by_the_drafter(loaded
 
 
 def test_the_curve_begins_at_the_strict_laws_and_rises():
-    strict, block, *relaxed = lossy.curve("by hand", places(P, Q), by_hand(100))
+    strict, block, *relaxed = exact.curve("by hand", places(P, Q), by_hand(100))
     assert [strict.law, block.law] == ["rejection", "block"]
     assert {(each.tv.mean, each.kl.mean) for each in (strict, block)} == {(0.0, 0.0)}
     assert block.length.mean > strict.length.mean
-    for name, settings in lossy.CURVES.items():
+    for name, settings in exact.CURVES.items():
         line = [each for each in relaxed if each.law == name]
         assert [each.params for each in line] == list(settings)
         for before, after in zip([strict, *line], line, strict=False):
@@ -171,7 +171,7 @@ def test_effects_are_paired_with_their_baseline():
 
 def test_the_report_is_printed_drawn_and_written(tmp_path):
     where = places(P, Q)
-    points = tuple(lossy.curve("by hand", where, by_hand(20)))
+    points = tuple(exact.curve("by hand", where, by_hand(20)))
     contestants = (Contestant("true", REJECTION), Contestant("lossy", TRUNCATIONS[0], baseline="true"))
     kinds = ("copy", "edit", "open")
     given = [_answered(name, kind, True, -1.0) for name in ("true", "lossy") for kind in kinds]
@@ -180,7 +180,7 @@ def test_the_report_is_printed_drawn_and_written(tmp_path):
         Size(1, 1, 100, 20, 1, 8),
         Machine("a processor", 2, 2, "2", 1e9),
         1.0,
-        (lossy.pitfall(TRUNCATIONS[0], "by hand", where, 1, 100),),
+        (exact.pitfall(TRUNCATIONS[0], "by hand", where, 1, 100),),
         points,
         tuple(effects(given, contestants)),
     )
@@ -195,4 +195,4 @@ def test_the_report_is_printed_drawn_and_written(tmp_path):
         draw(points, tmp_path / name)
     text = (tmp_path / "a.svg").read_text()
     assert text == (tmp_path / "b.svg").read_text()
-    assert all(law.partition(":")[2] in text for law in lossy.CURVES)
+    assert all(law.partition(":")[2] in text for law in exact.CURVES)

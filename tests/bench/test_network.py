@@ -6,8 +6,11 @@ import time
 
 import pytest
 
-from cluster.bench import load, network, run_load, run_network
-from cluster.bench.delay import DelayingProxy
+from cluster.bench.load import measuring as load
+from cluster.bench.load import run as run_load
+from cluster.bench.network import measuring as network
+from cluster.bench.network import run as run_network
+from cluster.bench.network.delay import DelayingProxy
 from cluster.bench.statistics import Ratio
 from verifier_service.build import load_target
 from verifier_service.spec import VerifierSpec

@@ -2,8 +2,8 @@
 
 import pytest
 
-from cluster.bench.otlp_sink import sinking
-from cluster.bench.overhead import BARE, OBSERVING, Cost, costs, measure
+from cluster.bench.overhead.measuring import BARE, OBSERVING, Cost, costs, measure
+from cluster.bench.overhead.otlp_sink import sinking
 from cluster.bench.statistics import Ratio
 from cluster.checkpoints.tiny import build_tiny
 from cluster.telemetry.setup import shutdown

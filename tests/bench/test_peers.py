@@ -10,10 +10,10 @@ import pytest
 from cluster.bench.machine import Machine
 from cluster.bench.peers.endpoint import Endpoint
 from cluster.bench.peers.measuring import CLUSTER, VLLM, findings, loads, measure
-from cluster.bench.peers.peer import Reply
 from cluster.bench.peers.report import Outcome, as_dict, draw
 from cluster.bench.peers.vllm import PeerMissingError, vllm
 from cluster.bench.prompts import KINDS, VARIED
+from cluster.bench.speed.peer import Reply
 
 MACHINE = Machine("processor", 2, 2, "torch", 1e9)
 

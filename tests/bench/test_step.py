@@ -6,9 +6,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from cluster.bench import run_step
-from cluster.bench.run_step import Shape, as_json, measured, render
-from cluster.bench.step import Workload, spent, texts, without_model
+from cluster.bench.step import run as step_run
+from cluster.bench.step.parts import Workload, spent, texts, without_model
+from cluster.bench.step.run import Shape, as_json, measured, render
 from cluster.checkpoints.tiny import build_tiny
 from cluster.speculation.law import BLOCK, COUPLED, REJECTION
 from verifier_service.build import load_target
@@ -41,7 +41,7 @@ def test_the_target_drafts_so_that_nearly_all_rows_are_walked(path):
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_without_a_model_nothing_is_loaded(law, monkeypatch):
-    monkeypatch.setattr(run_step, "load_target", None)
+    monkeypatch.setattr(step_run, "load_target", None)
     report = measured("no such model", Shape(2, 3, 700, 16, 1), [law])
     [parts] = report.parts
     assert parts.forward == 0.0
@@ -79,4 +79,4 @@ def test_the_whole_report(path):
 
 def test_a_law_that_is_not_measured_is_refused():
     with pytest.raises(ValueError, match="law must be one of coupled, rejection, block, got 'none'"):
-        run_step.run_step(None, Shape(1, 1, 10, 16, 1), ["none"], None, True)
+        step_run.run_step(None, Shape(1, 1, 10, 16, 1), ["none"], None, True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 
-from cluster.bench.domains import DOMAINS
+from cluster.bench.domains.prompts import DOMAINS
 from cluster.bench.training_prompts.build import (
     OVERLAP,
     _written,

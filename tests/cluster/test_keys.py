@@ -21,8 +21,8 @@ import pytest
 import yaml
 from google.protobuf.message_factory import GetMessageClass
 
-from cluster.bench.clients import ask_and_leave
 from cluster.checkpoints.tiny import build_tiny
+from cluster.checks.clients import ask_and_leave
 from cluster.client import Ask, Client, RequestFailedError
 from tests.telemetry.otlp_receiver import receiving
 from truedraft.v1 import inference_pb2 as pb

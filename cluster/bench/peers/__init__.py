@@ -1,1 +1,1 @@
-"""Against what serves the same model otherwise: vLLM and transformers, one request at a time and many."""
+"""Many requests at a time: cluster and engine against transformers and vLLM."""

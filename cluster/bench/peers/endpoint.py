@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 
-from cluster.bench.peers.peer import Reply, resident
+from cluster.bench.speed.peer import Reply, resident
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cluster.bench.machine import median
-from cluster.bench.peers.peer import Peer, Reply
 from cluster.bench.prompts import KINDS, VARIED
+from cluster.bench.speed.peer import Peer, Reply
 from cluster.bench.statistics import Ratio, geometric_mean, paired_ratio
 
 CLUSTER, PLAIN = "cluster n-gram", "cluster none"

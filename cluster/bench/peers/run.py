@@ -8,15 +8,15 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from cluster.app import running
-from cluster.bench.apart import apart
-from cluster.bench.contestants import in_process, stock
 from cluster.bench.machine import measure as machine
 from cluster.bench.peers.endpoint import Endpoint
 from cluster.bench.peers.measuring import CLUSTER, PLAIN, loads, measure
-from cluster.bench.peers.peer import Peer
 from cluster.bench.peers.report import Outcome, report
 from cluster.bench.peers.vllm import PeerMissingError, vllm
-from cluster.bench.run import COMPUTED_AGAIN, progress
+from cluster.bench.speed.apart import apart
+from cluster.bench.speed.contestants import in_process, stock
+from cluster.bench.speed.peer import Peer
+from cluster.bench.speed.run import COMPUTED_AGAIN, progress
 from cluster.checkpoints import resolve
 from cluster.config import load_config
 

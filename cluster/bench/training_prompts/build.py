@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from itertools import count as counting
 from pathlib import Path
 
-from cluster.bench.domains import DOMAINS
+from cluster.bench.domains.prompts import DOMAINS
+from cluster.bench.lossy.tasks import TASKS
 from cluster.bench.prompts import VARIED
-from cluster.bench.tasks import TASKS
 from cluster.bench.training_prompts.templates import CODE, PASSAGE, SLOTS, TEMPLATES
 from cluster.bench.training_prompts.texts import functions, passages
 

@@ -1,0 +1,1 @@
+"""How many tokens live audits need to find planted faults."""

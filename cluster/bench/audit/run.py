@@ -1,0 +1,115 @@
+"""Puts `truedraft bench audit` together: rows, scenarios, and a table. Findings are appended to a file, so
+that a stopped run goes on where it was."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from cluster.bench.audit.rows import recorded
+from cluster.bench.audit.simulation import SCENARIOS, Outcome, Places, Scenario, simulate
+from cluster.checkpoints import DEFAULT_REFERENCE
+
+_FIELDS = {field.name for field in fields(Outcome)}
+
+
+def run_audit(
+    model: str | None, layers: int, out: Path, minutes: float, honest: int, faulty: int, as_json: bool
+) -> bool:
+    """Whether everything that was tested is as it should be. layers: of the model that its drafter keeps;
+    minutes: after which no further scenario is begun. Raises CheckpointError."""
+    reference = model or DEFAULT_REFERENCE
+    rows = out.with_name(f"audit-rows-{Path(reference).name}-{layers}.npz")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    lines = out.read_text().splitlines() if out.exists() else []
+    about = {"model": reference, "layers": layers}
+    # Findings of an older form are made anew.
+    done = {
+        record["scenario"]: record
+        for record in map(json.loads, lines)
+        if about.items() <= record.items() and record["outcome"].keys() == _FIELDS
+    }
+    began = time.monotonic()
+    places: Places | None = None
+    with out.open("a") as file:
+        for scenario in SCENARIOS:
+            tokens = faulty if scenario.fault else honest
+            known = done.get(scenario.key)
+            if (known and known["asked"] == tokens) or time.monotonic() - began > 60 * minutes:
+                continue
+            places = places or recorded(rows, reference, layers, _say)
+            _say(scenario.key)
+            started = time.monotonic()
+            outcome = simulate(places, scenario, tokens, zlib.crc32(scenario.key.encode()) << 20)
+            seconds = round(time.monotonic() - started, 1)
+            run = {"scenario": scenario.key, "asked": tokens, "seconds": seconds}
+            done[scenario.key] = about | run | {"outcome": asdict(outcome)}
+            file.write(json.dumps(done[scenario.key]) + "\n")
+            file.flush()
+    tested = [
+        (scenario, Outcome(**done[scenario.key]["outcome"])) for scenario in SCENARIOS if scenario.key in done
+    ]
+    if as_json:
+        sys.stdout.write(json.dumps(_as_json(reference, layers, tested)) + "\n")
+    else:
+        _render(tested, sum(record["seconds"] for record in done.values()), Console())
+    return all(outcome.as_expected(scenario) for scenario, outcome in tested) and _has_power(tested)
+
+
+def _has_power(tested: Sequence[tuple[Scenario, Outcome]]) -> bool:
+    """Of faults that are large or small as the drafter is good or weak, ranks must find one at least."""
+    biased = [outcome for scenario, outcome in tested if "ranks" in scenario.perhaps]
+    everything = sum("ranks" in scenario.perhaps for scenario in SCENARIOS)
+    return len(biased) < everything or any(outcome.needed["ranks"] for outcome in biased)
+
+
+def _say(what: str) -> None:
+    sys.stderr.write(f"{what}\n")
+
+
+def _as_json(model: str, layers: int, tested: Sequence[tuple[Scenario, Outcome]]) -> dict[str, Any]:
+    findings = [
+        {
+            "law": scenario.law.name,
+            "fault": scenario.fault,
+            **asdict(outcome),
+            "as_expected": outcome.as_expected(scenario),
+        }
+        for scenario, outcome in tested
+    ]
+    return {"model": model, "drafter": f"{layers} of its layers", "findings": findings}
+
+
+def _render(tested: Sequence[tuple[Scenario, Outcome]], seconds: float, console: Console) -> None:
+    table = Table(title="Live audits: when p < 1e-6, or another token is decoded, and where they end")
+    for name in ("law, fault", "tokens", "a round", "found by, after tokens", "not by", ""):
+        table.add_column(name, justify="right" if name in ("tokens", "a round") else "left")
+    for scenario, outcome in tested:
+        found = [f"{name} {tokens:,}" for name, tokens in outcome.needed.items() if tokens is not None]
+        others = [
+            f"{name}, p = {p_value:.2g}"
+            for name, p_value in outcome.p_values.items()
+            if outcome.needed[name] is None and outcome.bets[name]
+        ]
+        table.add_row(
+            f"{scenario.law}, {scenario.fault or 'none'}",
+            f"{outcome.tokens:,}",
+            f"{outcome.tokens / outcome.rounds:.2f}",
+            "\n".join(found) or "none",
+            "\n".join(others),
+            "as it should be" if outcome.as_expected(scenario) else "WRONG",
+            end_section=True,
+        )
+    console.print(table)
+    if not _has_power(tested):
+        console.print("WRONG: ranks find no fallback that hangs on the drafts")
+    console.print(f"{len(tested)} of {len(SCENARIOS)} tested ({seconds:.0f} s)")

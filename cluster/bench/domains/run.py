@@ -1,0 +1,269 @@
+"""Puts `truedraft bench domains` together: drafters against prompts of many domains, in this process."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from opentelemetry.trace import NoOpTracer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from cluster.bench.domains.prompts import DOMAINS
+from cluster.bench.domains.report import CHOICE, Report, Size, as_json, draw, render
+from cluster.bench.domains.rounds import Found, Round, Timed, Watched, acceptance, speed
+from cluster.bench.domains.traffic import read_traffic
+from cluster.checkpoints import DEFAULT_REFERENCE, CheckpointError
+from cluster.drafting.block_diffusion import read_config
+from cluster.drafting.drafter_checkpoints import resolve_drafter
+from cluster.gateway.prompting import TokenizerPrompting
+from cluster.gateway.tools.conversation import Turn
+from cluster.scheduling import PlannerName
+from cluster.speculation.law import COUPLED, NONE, Law
+from cluster.speculation.request import GenerationRequest
+from cluster.speculation.sampling import Sampling
+from drafter_service.deployment import load
+from drafter_service.spec import DrafterKind, DrafterSpec
+from drafter_service.training.prompts import read_prompts
+from verifier_service.batch import Answer, answer_all
+from verifier_service.build import LoadedTarget, build_engine, load_target
+from verifier_service.drafting.local import LocalDrafting
+from verifier_service.drafting.pools import Pools
+from verifier_service.engine import Engine
+from verifier_service.spec import VerifierSpec
+
+NGRAM = "ngram"
+
+Messages = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """target: with what the drafter reads; specs: of the drafter, or of those that are chosen among."""
+
+    name: str
+    target: LoadedTarget
+    specs: tuple[DrafterSpec, ...]
+
+    def ports(self) -> dict[str, Watched]:
+        """New ports, to drafters that are loaded anew."""
+        return {spec.model or spec.kind: Watched(LocalDrafting(load(spec).drafter)) for spec in self.specs}
+
+
+def run_domains(
+    model: str | None,
+    drafters: Sequence[str],
+    size: Size,
+    prompts: Path | None,
+    traffic: Path | None,
+    out: Path | None,
+    picture: Path | None,
+    as_json_line: bool,
+) -> None:
+    """`truedraft bench domains`. Raises CheckpointError; ValueError or OSError for files that will not do."""
+    mix = read_traffic(traffic) if traffic is not None else None
+    asked = own_prompts(prompts) if prompts is not None else shipped_prompts(size.per_domain)
+    spec = VerifierSpec(model=model or DEFAULT_REFERENCE, block_length=size.block_length, audit=False)
+    spec = replace(spec, step_rows=max(spec.step_rows, spec.max_active * (size.block_length + 1)))
+    began = time.monotonic()
+    with _progress() as say:
+        plain, contenders = load_contenders(spec, drafters, size.timed > 0, say)
+        found = measure(plain, contenders, spec, asked, size, say)
+    counts = {domain: len(some) for domain, some in asked.items()}
+    report = Report(spec.model, size, counts, round(time.monotonic() - began, 1), tuple(found), mix)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(as_json(report), indent=1) + "\n", encoding="utf-8")
+    if picture is not None:
+        draw(report, picture)
+    if as_json_line:
+        sys.stdout.write(json.dumps(as_json(report)) + "\n")
+    else:
+        render(report, Console())
+
+
+def shipped_prompts(per_domain: int) -> dict[str, list[Messages]]:
+    """The first prompts of every domain."""
+    return {
+        domain: [[("user", prompt)] for prompt in prompts[:per_domain]] for domain, prompts in DOMAINS.items()
+    }
+
+
+def own_prompts(path: Path) -> dict[str, list[Messages]]:
+    """A user's file, by its domains. Raises PromptsError, a ValueError."""
+    found: dict[str, list[Messages]] = {}
+    for prompt in read_prompts(path):
+        found.setdefault(prompt.domain or "(none)", []).append(prompt.messages)
+    return found
+
+
+def load_contenders(
+    spec: VerifierSpec, references: Sequence[str], choosing: bool, say: Callable[[str], None]
+) -> tuple[LoadedTarget, list[Contender]]:
+    """The target by itself, and each drafter with it; if n-grams are among them, `choosing` adds the choice
+    between them and each of the others. A reference is "ngram", a DFlash checkpoint, or a language model."""
+    say(f"loading {spec.model}")
+    plain = load_target(spec)
+    found: list[Contender] = []
+    for reference in references:
+        say(f"loading {reference}")
+        own = drafter_spec(spec.model, reference)
+        target = plain
+        if own.kind == DrafterKind.DFLASH:
+            target = load_target(replace(spec, drafter=reference))
+        name = Path(reference).name if Path(reference).is_dir() else reference
+        found.append(Contender(name, target, (own,)))
+    ngram = next((each for each in found if each.name == NGRAM), None)
+    if ngram is not None and choosing:
+        found += [
+            Contender(f"{CHOICE}{each.name}", each.target, (*each.specs, *ngram.specs))
+            for each in list(found)
+            if each is not ngram
+        ]
+    return plain, found
+
+
+def drafter_spec(target: str, reference: str) -> DrafterSpec:
+    if reference == NGRAM:
+        return DrafterSpec(target)
+    try:
+        read_config(Path(resolve_drafter(reference).path))
+    except CheckpointError:
+        return DrafterSpec(target, kind=DrafterKind.CAUSAL_LM, model=reference)
+    return DrafterSpec(target, kind=DrafterKind.DFLASH, model=reference)
+
+
+def measure(
+    plain: LoadedTarget,
+    contenders: Sequence[Contender],
+    spec: VerifierSpec,
+    prompts: Mapping[str, Sequence[Messages]],
+    size: Size,
+    say: Callable[[str], None],
+) -> list[Found]:
+    """Acceptance of every drafter by itself, with blocks of a fixed length; then speed, the planner choosing.
+
+    Raises RuntimeError if an answer differs from the one without speculation.
+    """
+    asking = Asking(plain, size.tokens)
+    found = []
+    for temperature in size.temperatures:
+        requests = {
+            domain: [
+                asking.request(messages, domain, temperature, seed)
+                for seed, messages in enumerate(prompts[domain])
+            ]
+            for domain in prompts
+        }
+        for contender in contenders:
+            accepted = {}
+            if not contender.name.startswith(CHOICE):
+                say(f"acceptance of {contender.name} at temperature {temperature:g}")
+                accepted = _acceptance(contender, spec, requests)
+            timed = _timed(plain, contender, spec, requests, size.timed, say)
+            found += [
+                Found(
+                    contender.name,
+                    temperature,
+                    domain,
+                    acceptance(accepted[domain]) if domain in accepted else None,
+                    speed(timed[domain]),
+                )
+                for domain in prompts
+            ]
+    return found
+
+
+class Asking:
+    """Makes requests of prompts; each has a tenant of its own, so that its prompt is computed anew."""
+
+    def __init__(self, loaded: LoadedTarget, tokens: int) -> None:
+        self._prompting = TokenizerPrompting(loaded.tokenizer, loaded.model.vocab_size, loaded.model.context)
+        self._tokens = tokens
+
+    def request(self, messages: Messages, domain: str, temperature: float, seed: int) -> GenerationRequest:
+        turns = [Turn(role, text) for role, text in messages]
+        return GenerationRequest(
+            request_id=f"{domain}/{seed}",
+            prompt_ids=tuple(self._prompting.encode_chat(turns)),
+            sampling=Sampling(temperature=temperature),
+            law=COUPLED,
+            requested_law=COUPLED,
+            seed=seed,
+            max_tokens=self._tokens,
+            domain=domain,
+        )
+
+
+def _acceptance(
+    contender: Contender, spec: VerifierSpec, requests: Mapping[str, Sequence[GenerationRequest]]
+) -> dict[str, list[list[Round]]]:
+    """Rounds of each answer by domain, with as many drafts in every round as there can be."""
+    [port] = contender.ports().values()
+    every = [request for some in requests.values() for request in some]
+    fixed = replace(spec, planner=PlannerName.FIXED, max_queued=len(every), draft_ahead=False)
+    answer_all(build_engine(contender.target, fixed, port, NoOpTracer()), every)
+    # Sequences are numbered in the order of their arrival.
+    rounds = iter([port.rounds[number] for number in sorted(port.rounds)])
+    return {domain: [next(rounds) for _ in some] for domain, some in requests.items()}
+
+
+def _timed(
+    plain: LoadedTarget,
+    contender: Contender,
+    spec: VerifierSpec,
+    requests: Mapping[str, Sequence[GenerationRequest]],
+    each: int,
+    say: Callable[[str], None],
+) -> dict[str, list[Timed]]:
+    """The first `each` requests of every domain, one at a time, without speculation and with it."""
+    ports = contender.ports()
+    chosen = replace(spec, planner=PlannerName.GOODPUT, draft_ahead=False)
+    engines = {
+        NONE: build_engine(plain, chosen, None, NoOpTracer()),
+        COUPLED: build_engine(contender.target, chosen, Pools(ports), NoOpTracer()),
+    }
+    timed: dict[str, list[Timed]] = {domain: [] for domain in requests}
+    turn = 0
+    for domain, some in requests.items():
+        say(f"speed of {contender.name} on {domain}")
+        for request in some[:each]:
+            asked = sum(port.asked for port in ports.values())
+            # Neither always follows the other.
+            order: tuple[Law, ...] = (NONE, COUPLED) if turn % 2 else (COUPLED, NONE)
+            answers = {law: _one(engines[law], request, law, turn) for law in order}
+            (answer, seconds), (truth, plainly) = answers[COUPLED], answers[NONE]
+            if answer.token_ids != truth.token_ids:
+                raise RuntimeError(f"{contender.name} changed the answer to {request.request_id}")
+            assert answer.finished is not None
+            # The first round comes with the prompt.
+            rounds = answer.finished.provenance.rounds - 1
+            asked = sum(port.asked for port in ports.values()) - asked
+            timed[domain].append(Timed(len(answer.token_ids), plainly, seconds, rounds, rounds - asked))
+            turn += 1
+    return timed
+
+
+def _one(engine: Engine, request: GenerationRequest, law: Law, turn: int) -> tuple[Answer, float]:
+    began = time.perf_counter()
+    [answer] = answer_all(engine, [replace(request, law=law, requested_law=law, tenant=str(turn))])
+    return answer, time.perf_counter() - began
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    # Drawn only when told to: a thread that redraws would be timed as well.
+    with Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True) as progress:
+        task = progress.add_task("starting")
+
+        def say(what: str) -> None:
+            progress.update(task, description=what)
+            progress.refresh()
+
+        yield say

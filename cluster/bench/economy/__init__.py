@@ -1,0 +1,1 @@
+"""What drafters on GPUs of their own cost and save."""

@@ -1,0 +1,1 @@
+"""What a round trip between verifier and drafter costs, and how much of it is hidden."""

@@ -1,0 +1,1 @@
+"""What traces, metrics and audits cost of the throughput."""

@@ -1,0 +1,1 @@
+"""Where one verify step's time goes."""

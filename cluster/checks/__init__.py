@@ -1,0 +1,1 @@
+"""Long checks of the properties that the project promises: `make verify`."""

@@ -1,0 +1,138 @@
+"""The check of lost verifiers: one of two is killed again and again while answers stream. Each either has the
+tokens that it has undisturbed, or ends with UNAVAILABLE:
+
+    python -m cluster.checks.losses --minutes 2
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from cluster.client import Answer, Ask, AsyncClient, RequestFailedError
+
+_CLIENTS = 16
+_TEXTS = ("one two three one two three one", "the river rises", "a b c a b c a b", "def add(left, right):")
+_LAWS = ("coupled", "none")
+
+
+@dataclass(slots=True)
+class Outcome:
+    """whole: answers with the right tokens, of which `resumed` lost a verifier, `losses` by how many; faults:
+    answers that are neither whole nor UNAVAILABLE, in words."""
+
+    kills: int = 0
+    whole: int = 0
+    resumed: int = 0
+    unavailable: int = 0
+    losses: Counter[int] = field(default_factory=Counter)
+    claims: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+
+    @property
+    def good(self) -> bool:
+        """Whether verifiers were lost in the middle of answers, and no answer differs for it."""
+        return bool(self.resumed) and not self.faults
+
+    def judge(self, answer: Answer, truth: Sequence[int]) -> None:
+        """Takes note of a whole answer. truth: its tokens by plain decoding, undisturbed."""
+        assert answer.final is not None
+        provenance, usage = answer.final.provenance, answer.final.usage
+        if list(answer.token_ids) != list(truth):
+            self.faults.append(f"other tokens under {provenance.effective_law}")
+        elif usage.output_tokens != len(truth):
+            self.faults.append(f"{len(truth)} tokens, and usage says {usage.output_tokens}")
+        else:
+            self.whole += 1
+        self.claims[provenance.claim] += 1
+        if provenance.verifiers_lost:
+            self.resumed += 1
+            self.losses[provenance.verifiers_lost] += 1
+
+
+def asks() -> list[Ask]:
+    """Long enough to be met by a death."""
+    return [
+        Ask(prompt=text, temperature=temperature, max_tokens=300, seed=7, law=law)
+        for text in _TEXTS
+        for temperature in (0.0, 1.0)
+        for law in _LAWS
+    ]
+
+
+async def survive(endpoint: str, kill: Callable[[], bool], seconds: float, every: float) -> Outcome:
+    """kill: ends a verifier, unless it is the only one; called about every so many seconds."""
+    outcome = Outcome()
+    async with AsyncClient(endpoint, timeout=120) as client:
+        plain = [replace(ask, law="none") for ask in asks()]
+        truths = [(await client.answer(ask)).token_ids for ask in plain]
+        until = time.monotonic() + seconds
+        kills = asyncio.create_task(_kill(kill, every, outcome))
+        await asyncio.gather(*(_ask(client, number, truths, until, outcome) for number in range(_CLIENTS)))
+        kills.cancel()
+    return outcome
+
+
+async def _kill(kill: Callable[[], bool], every: float, outcome: Outcome) -> None:
+    while True:
+        await asyncio.sleep(every)
+        outcome.kills += await asyncio.to_thread(kill)
+
+
+async def _ask(
+    client: AsyncClient, number: int, truths: Sequence[Sequence[int]], until: float, outcome: Outcome
+) -> None:
+    chance = random.Random(number)
+    while time.monotonic() < until:
+        ask, truth = chance.choice(list(zip(asks(), truths, strict=True)))
+        try:
+            answer = await client.answer(ask)
+        except RequestFailedError as error:
+            if error.code == "UNAVAILABLE":
+                outcome.unavailable += 1
+            else:
+                outcome.faults.append(f"{error.code} {error}")
+            continue
+        outcome.judge(answer, truth)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns 1 where an answer differs or fails otherwise, or none was met by a death; 0 otherwise."""
+    parser = argparse.ArgumentParser(description="Answers whose verifiers are killed.")
+    parser.add_argument("--minutes", type=float, default=2.0)
+    parser.add_argument("--every", type=float, default=12.0, help="seconds between two deaths")
+    options = parser.parse_args(arguments)
+    from cluster.app import running
+    from cluster.checkpoints.tiny import build_tiny
+    from cluster.config import load_config
+
+    with tempfile.TemporaryDirectory() as directory:
+        model = build_tiny(Path(directory) / "tiny", seed=1)
+        words = [f"model={model}", "gateway.grpc_port=0", "gateway.http_port=0", "verifier.planner=fixed"]
+        words += ["verifier.replicas=2", "verifier.placement.num_gpus=0.5", "verifier.threads=1"]
+        with running(load_config(None, [*words, "emulation.enabled=true"])) as cluster:
+
+            def kill() -> bool:
+                verifiers = cluster.replicas("verifier")
+                if len(verifiers) < 2:
+                    return False
+                os.kill(random.choice(verifiers).pid, signal.SIGKILL)
+                return True
+
+            outcome = asyncio.run(survive(cluster.grpc_address, kill, 60 * options.minutes, options.every))
+    sys.stdout.write(f"{outcome}\n")
+    return 0 if outcome.good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,31 @@
+"""The fault check in short: two laws, some seconds each. `make verify` runs it for minutes."""
+
+import pytest
+
+from cluster.checkpoints.tiny import build_tiny
+from cluster.checks.chaos import disturb
+from cluster.speculation.law import COUPLED, REJECTION
+from verifier_service.build import load_target
+from verifier_service.spec import VerifierSpec
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory):
+    return VerifierSpec(model=str(build_tiny(tmp_path_factory.mktemp("models") / "tiny", seed=1)), threads=1)
+
+
+@pytest.mark.parametrize("law", [COUPLED, REJECTION], ids=str)
+def test_no_answer_fails_and_none_claims_more_than_it_can(spec, law):
+    outcome = disturb(load_target(spec), spec, law, seconds=8.0, kill_every=3.0)
+    print(outcome)
+    assert outcome.faults == []
+    assert outcome.answers >= 16
+    assert outcome.kills >= 1
+    # Or nothing was disturbed.
+    assert outcome.meddled.keys() >= {"lost", "spoilt", "delayed", "repeated", "slow for its content"}
+    assert {"deadline", "stream-reset"} & outcome.lost.keys()
+    if law == REJECTION:
+        assert "unproven" in outcome.claims
+        assert set(outcome.claims) <= {"unproven", "exact-law"}
+    else:
+        assert set(outcome.claims) == {"identical-tokens"}
