@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, TextIO
@@ -21,6 +22,7 @@ import typer
 from cluster.bench.cli import bench
 from cluster.client import Answer, Ask, Client, RequestFailedError, as_dict, provenance_block, take
 from cluster.command import Json, fail, failures
+from cluster.output import Output
 
 app = typer.Typer(
     help="Speculative serving that says what it served.",
@@ -341,7 +343,7 @@ def plan(
 ) -> None:
     """What drafters on cheap GPUs cost and save, from prices and measured times; defaults are examples."""
     from cluster.bench.economy.costs import Economy
-    from cluster.bench.economy.report import report
+    from cluster.bench.economy.report import as_dict, draw, render
 
     with failures(as_json):
         given = Economy(
@@ -358,7 +360,7 @@ def plan(
             drafter_price,
         )
     with failures(as_json, bad="BAD_PICTURE"):
-        report(given, picture, as_json)
+        Output(as_json, picture=picture).give(as_dict(given), partial(render, given), partial(draw, given))
 
 
 @app.command()
@@ -370,7 +372,7 @@ def lab(
     from cluster.lab.report import run
 
     with failures(as_json, bad="BAD_PICTURE"):
-        as_expected = run(as_json, picture)
+        as_expected = run(Output(as_json, picture=picture))
     raise typer.Exit(0 if as_expected else 1)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from cluster.command import Json, failures
+from cluster.output import Output
 
 bench = typer.Typer(help="Measure, side by side with what you would use instead.", no_args_is_help=True)
 
@@ -28,7 +29,7 @@ def int8(
     with failures(as_json):
         from cluster.bench.speed.run import run_integers
 
-        run_integers(model, tokens, pairs, out, as_json)
+        run_integers(model, tokens, pairs, Output(as_json, out))
 
 
 @bench.command()
@@ -39,7 +40,7 @@ def speed(
     with failures(as_json):
         from cluster.bench.speed.run import run_speed
 
-        run_speed(model, tokens, pairs, out, as_json)
+        run_speed(model, tokens, pairs, Output(as_json, out))
 
 
 @bench.command()
@@ -59,7 +60,7 @@ def peers(
     with failures(as_json, bad="BAD_PICTURE"):
         from cluster.bench.peers.run import run_peers
 
-        run_peers(model, vllm, concurrent or (4, 16, 64), tokens, pairs, out, picture, as_json)
+        run_peers(model, vllm, concurrent or (4, 16, 64), tokens, pairs, Output(as_json, out, picture))
 
 
 @bench.command()
@@ -80,7 +81,9 @@ def lossy(
         from cluster.bench.lossy.report import Size
         from cluster.bench.lossy.run import run_lossy
 
-        run_lossy(model, Size(positions, checked, draws, rounds, samples, tokens), out, picture, as_json)
+        run_lossy(
+            model, Size(positions, checked, draws, rounds, samples, tokens), Output(as_json, out, picture)
+        )
 
 
 @bench.command()
@@ -113,7 +116,7 @@ def domains(
         from cluster.bench.domains.run import run_domains
 
         size = Size(per_domain, timed, tokens, block_length, tuple(temperature or (0.0, 0.7, 1.0)))
-        run_domains(model, drafter or ["ngram"], size, prompts, traffic, out, picture, as_json)
+        run_domains(model, drafter or ["ngram"], size, prompts, traffic, Output(as_json, out, picture))
 
 
 @bench.command()
@@ -169,7 +172,7 @@ def step(
     with failures(as_json):
         from cluster.bench.step.run import Shape, run_step
 
-        run_step(model, Shape(sequences, rows, vocab, context, repeats), law or (), out, as_json)
+        run_step(model, Shape(sequences, rows, vocab, context, repeats), law or (), Output(as_json, out))
 
 
 @bench.command()
@@ -185,7 +188,7 @@ def network(
     with failures(as_json):
         from cluster.bench.network.run import run_network
 
-        met = run_network(model, tokens, pairs, out, picture, as_json)
+        met = run_network(model, tokens, pairs, Output(as_json, out, picture))
     raise typer.Exit(0 if met else 1)
 
 
@@ -202,5 +205,5 @@ def load(
     with failures(as_json):
         from cluster.bench.load.run import run_load
 
-        met = run_load(model, tokens, pairs, out, picture, as_json)
+        met = run_load(model, tokens, pairs, Output(as_json, out, picture))
     raise typer.Exit(0 if met else 1)

@@ -1,4 +1,4 @@
-"""Prompts written for this project: the five kinds that demo and bench use, and twenty varied ones."""
+"""Prompts written for this project: five kinds that demo and bench use, twenty varied ones, short ones."""
 
 from __future__ import annotations
 
@@ -52,3 +52,6 @@ VARIED: Final = (
     "Answer with yes or no: is 91 a prime number?",
     "Continue the list: red, orange, yellow, green,",
 )
+
+# For a tiny model: some that n-grams draft well for, some that they do not.
+SHORT = ("one two three one two three one", "the river rises", "a b c a b c a b", "def add(left, right):")

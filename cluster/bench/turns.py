@@ -8,15 +8,41 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from cluster.bench.encoding import chat
+from cluster.bench.prompts import KINDS
 from cluster.bench.statistics import Ratio, paired_ratio
 from cluster.scheduling import Budget, Frontier, History, Planner, Round
 from cluster.scheduling.acceptance import measured
 from cluster.scheduling.rates import promise
-from cluster.speculation.law import Law
+from cluster.speculation.law import NONE, Law
 from cluster.speculation.messages import BlockPlan
 from cluster.speculation.request import GenerationEvent, GenerationRequest
+from cluster.speculation.sampling import Sampling
 from verifier_service.batch import Answer
+from verifier_service.build import LoadedTarget
 from verifier_service.engine import Engine
+
+# Contestants that several measurements have.
+OFF, LOCAL = "no speculation", "drafter in process"
+
+
+def requests(loaded: LoadedTarget, kind: str, count: int, tokens: int) -> list[GenerationRequest]:
+    """So many of one kind of prompt, each with its seed, of the same number of tokens."""
+    prompt = chat(loaded, KINDS[kind])
+    return [
+        GenerationRequest(
+            request_id=f"{kind} {seed}",
+            prompt_ids=prompt,
+            sampling=Sampling(temperature=0.3),
+            law=NONE,
+            requested_law=NONE,
+            seed=seed,
+            max_tokens=tokens,
+            domain=kind,
+            ignore_eos=True,
+        )
+        for seed in range(count)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from opentelemetry.trace import NoOpTracer
 
+from cluster.bench.prompts import SHORT
 from cluster.bench.rig import DrafterProcess, Loop
 from cluster.checkpoints.tiny import build_tiny
 from cluster.checks.meddling import Meddler
@@ -40,7 +41,6 @@ from verifier_service.drafting.resolver import StaticResolver
 from verifier_service.engine import Engine
 from verifier_service.spec import VerifierSpec
 
-_TEXTS = ("one two three one two three one", "the river rises", "a b c a b c a b", "def add(left, right):")
 _TOKENS = 48
 _BLOCK = 3
 # How long a block is waited for, where its loss cannot matter and where it can.
@@ -82,7 +82,7 @@ def requests(loaded: LoadedTarget, law: Law) -> list[GenerationRequest]:
             seed=seed,
             max_tokens=_TOKENS,
         )
-        for text, temperature, seed in itertools.product(_TEXTS, (0.0, 1.0), range(4))
+        for text, temperature, seed in itertools.product(SHORT, (0.0, 1.0), range(4))
     ]
 
 

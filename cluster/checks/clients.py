@@ -10,20 +10,19 @@ import argparse
 import asyncio
 import random
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import grpc
 
+from cluster.bench.prompts import SHORT
+from cluster.checks.tiny_cluster import tiny_cluster
 from cluster.client import Ask, AsyncClient, RequestFailedError
 from truedraft.v1 import inference_pb2 as pb
 from truedraft.v1 import inference_pb2_grpc
 
 _EVERY = 3
-_TEXTS = ("one two three one two three one", "the river rises", "a b c a b c a b", "def add(left, right):")
 # GetStatus is some seconds old at most.
 _PATIENCE_S = 60.0
 
@@ -69,7 +68,7 @@ async def _client(endpoint: str, number: int, until: float, api_key: str, outcom
     leaves, rng = number % _EVERY == 0, random.Random(number)
     async with AsyncClient(endpoint, timeout=120, api_key=api_key) as client:
         while time.monotonic() < until:
-            ask = Ask(prompt=rng.choice(_TEXTS), max_tokens=rng.randint(8, 64), seed=rng.getrandbits(32))
+            ask = Ask(prompt=rng.choice(SHORT), max_tokens=rng.randint(8, 64), seed=rng.getrandbits(32))
             answering = asyncio.create_task(client.answer(ask))
             if leaves:
                 # Before the first message, in the middle, or after the last.
@@ -91,15 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--minutes", type=float, default=2.0)
     options = parser.parse_args(arguments)
-    from cluster.app import running
-    from cluster.checkpoints.tiny import build_tiny
-    from cluster.config import load_config
-
-    with tempfile.TemporaryDirectory() as directory:
-        model = build_tiny(Path(directory) / "tiny", seed=1)
-        words = [f"model={model}", "gateway.grpc_port=0", "gateway.http_port=0", "verifier.planner=fixed"]
-        with running(load_config(None, [*words, "emulation.enabled=true"])) as cluster:
-            outcome = asyncio.run(ask_and_leave(cluster.grpc_address, options.clients, 60 * options.minutes))
+    with tiny_cluster() as cluster:
+        outcome = asyncio.run(ask_and_leave(cluster.grpc_address, options.clients, 60 * options.minutes))
     sys.stdout.write(f"{outcome}\n")
     return 0 if outcome.good else 1
 

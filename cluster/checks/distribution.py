@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from cluster.bench.encoding import chat
 from cluster.bench.prompts import KINDS
 from cluster.checks.continuations import (
     FRESH,
@@ -29,8 +30,6 @@ from cluster.checks.continuations import (
 )
 from cluster.checks.goodness import Fit, fit, holm
 from cluster.checks.resumable import Progress, Record, arguments
-from cluster.gateway.prompting import TokenizerPrompting
-from cluster.gateway.tools.conversation import Turn
 from verifier_service.build import load_target
 from verifier_service.spec import VerifierSpec
 
@@ -90,8 +89,7 @@ class Checker:
     def __init__(self, model: str, draws: int) -> None:
         self._draws = draws
         loaded = load_target(VerifierSpec(model=model))
-        prompting = TokenizerPrompting(loaded.tokenizer, loaded.model.vocab_size, loaded.model.context)
-        self._known = look(loaded.model, tuple(prompting.encode_chat([Turn("user", PROMPT)])), draws)
+        self._known = look(loaded.model, chat(loaded, PROMPT), draws)
 
     def check(self, scenario: Scenario) -> Fit:
         # Seeds of their own, so that the tests are independent, as one fault is of another.

@@ -18,12 +18,11 @@ import torch
 from opentelemetry.trace import NoOpTracer
 from transformers import PreTrainedModel
 
+from cluster.bench.encoding import chat
 from cluster.bench.prompts import VARIED
 from cluster.checkpoints import load_model, resolve
 from cluster.checks.resumable import Progress, Record, arguments
 from cluster.drafting import Drafter, NgramDrafter
-from cluster.gateway.prompting import TokenizerPrompting
-from cluster.gateway.tools.conversation import Turn
 from cluster.scheduling import PlannerName
 from cluster.speculation.law import COUPLED, NONE, Law
 from cluster.speculation.request import GenerationRequest
@@ -134,9 +133,7 @@ class Checker:
         return CausalLmDrafter(self._stock, self._spec.model, "self", self._loaded.model.context, vocab)
 
     def _prompt_ids(self, prompt: int) -> list[int]:
-        target = self._loaded.model
-        prompting = TokenizerPrompting(self._loaded.tokenizer, target.vocab_size, target.context)
-        return prompting.encode_chat([Turn("user", VARIED[prompt])])
+        return list(chat(self._loaded, VARIED[prompt]))
 
     def _request(self, prompt: int, temperature: float, law: Law) -> GenerationRequest:
         return GenerationRequest(

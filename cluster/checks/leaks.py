@@ -12,15 +12,15 @@ import argparse
 import asyncio
 import random
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import psutil
 
+from cluster.bench.prompts import SHORT
+from cluster.checks.tiny_cluster import tiny_cluster
 from cluster.client import Ask, AsyncClient
 
 _GROWTH = 0.05
@@ -28,7 +28,6 @@ _CLIENTS = 16
 _CANCELLED = 5
 # Before what is held is first counted: pools, caches and allocators fill.
 _WARM_UP = 1000
-_TEXTS = ("one two three one two three one", "the river rises", "a b c a b c a b", "def add(left, right):")
 # After the last request, until what is held is what was; Serve closes connections that nobody uses.
 _PATIENCE_S = 30.0
 
@@ -78,7 +77,7 @@ async def drive(endpoint: str, requests: int, seed: int) -> int:
 
         async def one(number: int) -> bool:
             async with places:
-                ask = Ask(prompt=chance.choice(_TEXTS), max_tokens=chance.randint(1, 12), seed=number)
+                ask = Ask(prompt=chance.choice(SHORT), max_tokens=chance.randint(1, 12), seed=number)
                 answering = asyncio.create_task(client.answer(ask))
                 if number % _CANCELLED == 0:
                     await asyncio.wait([answering], timeout=chance.choice((0.0, 0.005, 0.02, 0.05)))
@@ -107,24 +106,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Short requests, of which one in five is cancelled.")
     parser.add_argument("--requests", type=int, default=2000)
     options = parser.parse_args(arguments)
-    from cluster.app import running
-    from cluster.checkpoints.tiny import build_tiny
-    from cluster.config import load_config
+    with tiny_cluster() as cluster:
+        deployments = ("gateway", "verifier", "drafter")
+        pids = {name: cluster.replicas(name)[0].pid for name in deployments}
 
-    with tempfile.TemporaryDirectory() as directory:
-        model = build_tiny(Path(directory) / "tiny", seed=1)
-        words = [f"model={model}", "gateway.grpc_port=0", "gateway.http_port=0", "verifier.planner=fixed"]
-        with running(load_config(None, [*words, "emulation.enabled=true"])) as cluster:
-            deployments = ("gateway", "verifier", "drafter")
-            pids = {name: cluster.replicas(name)[0].pid for name in deployments}
+        def look() -> Held:
+            return held({name: cluster.info(name) for name in deployments}, pids)
 
-            def look() -> Held:
-                return held({name: cluster.info(name) for name in deployments}, pids)
-
-            asyncio.run(drive(cluster.grpc_address, _WARM_UP, 1))
-            before = at_rest(look)
-            cancelled = asyncio.run(drive(cluster.grpc_address, options.requests, 2))
-            after = at_rest(look, before)
+        asyncio.run(drive(cluster.grpc_address, _WARM_UP, 1))
+        before = at_rest(look)
+        cancelled = asyncio.run(drive(cluster.grpc_address, options.requests, 2))
+        after = at_rest(look, before)
     growth = ", ".join(f"{name} {grown:+.2%}" for name, grown in after.growth(before).items())
     sys.stdout.write(f"{options.requests} requests, {cancelled} of them cancelled\n")
     sys.stdout.write(f"before {dict(before.counts)}\nafter {dict(after.counts)}\nmemory {growth}\n")

@@ -12,17 +12,16 @@ import os
 import random
 import signal
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
+from cluster.bench.prompts import SHORT
+from cluster.checks.tiny_cluster import tiny_cluster
 from cluster.client import Answer, Ask, AsyncClient, RequestFailedError
 
 _CLIENTS = 16
-_TEXTS = ("one two three one two three one", "the river rises", "a b c a b c a b", "def add(left, right):")
 _LAWS = ("coupled", "none")
 
 
@@ -64,7 +63,7 @@ def asks() -> list[Ask]:
     """Long enough to be met by a death."""
     return [
         Ask(prompt=text, temperature=temperature, max_tokens=300, seed=7, law=law)
-        for text in _TEXTS
+        for text in SHORT
         for temperature in (0.0, 1.0)
         for law in _LAWS
     ]
@@ -112,24 +111,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument("--every", type=float, default=12.0, help="seconds between two deaths")
     options = parser.parse_args(arguments)
-    from cluster.app import running
-    from cluster.checkpoints.tiny import build_tiny
-    from cluster.config import load_config
+    with tiny_cluster(
+        "verifier.replicas=2", "verifier.placement.num_gpus=0.5", "verifier.threads=1"
+    ) as cluster:
 
-    with tempfile.TemporaryDirectory() as directory:
-        model = build_tiny(Path(directory) / "tiny", seed=1)
-        words = [f"model={model}", "gateway.grpc_port=0", "gateway.http_port=0", "verifier.planner=fixed"]
-        words += ["verifier.replicas=2", "verifier.placement.num_gpus=0.5", "verifier.threads=1"]
-        with running(load_config(None, [*words, "emulation.enabled=true"])) as cluster:
+        def kill() -> bool:
+            verifiers = cluster.replicas("verifier")
+            if len(verifiers) < 2:
+                return False
+            os.kill(random.choice(verifiers).pid, signal.SIGKILL)
+            return True
 
-            def kill() -> bool:
-                verifiers = cluster.replicas("verifier")
-                if len(verifiers) < 2:
-                    return False
-                os.kill(random.choice(verifiers).pid, signal.SIGKILL)
-                return True
-
-            outcome = asyncio.run(survive(cluster.grpc_address, kill, 60 * options.minutes, options.every))
+        outcome = asyncio.run(survive(cluster.grpc_address, kill, 60 * options.minutes, options.every))
     sys.stdout.write(f"{outcome}\n")
     return 0 if outcome.good else 1
 

@@ -6,9 +6,9 @@ import itertools
 import random
 from dataclasses import replace
 
+from cluster.bench.encoding import prompting
 from cluster.bench.prompts import VARIED
 from cluster.gateway.invalid import InvalidRequestError
-from cluster.gateway.prompting import TokenizerPrompting
 from cluster.gateway.spec import GatewaySpec
 from cluster.gateway.validation import Identity, validate
 from cluster.speculation.catalogue import LAWS
@@ -44,7 +44,7 @@ class Traffic:
     def __init__(self, loaded: LoadedTarget, longest: int, answers: int, seed: int) -> None:
         self.chance = random.Random(seed)
         target = loaded.model
-        self._prompting = TokenizerPrompting(loaded.tokenizer, target.vocab_size, target.context)
+        self._prompting = prompting(loaded)
         self._spec = GatewaySpec(
             model="",
             served_name="target",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -26,12 +24,14 @@ from cluster.lab.table import (
     compute_lossy,
     worlds,
 )
+from cluster.output import Output
+from cluster.pictures import drawing
 
 # A distance that is drawn in full colour.
 _STRONG = 0.25
 
 
-def run(as_json: bool, picture: Path | None) -> bool:
+def run(output: Output) -> bool:
     """Computes and prints everything; says whether each cell is what is known of it."""
     err = Console(stderr=True)
     parts = [*(partial(compute, [rule]) for rule in RULES), *(partial(compute_budgets, [b]) for b in BUDGETS)]
@@ -39,12 +39,9 @@ def run(as_json: bool, picture: Path | None) -> bool:
     # Rules of one kind together.
     cells = sorted((cell for part in told for cell in part()), key=lambda cell: KINDS.index(cell.kind))
     lossy = compute_lossy()
-    if picture is not None:
-        draw(cells, picture)
-    if as_json:
-        sys.stdout.write(json.dumps(as_dict(cells, lossy)) + "\n")
-    else:
-        render(cells, lossy, Console())
+    output.give(
+        as_dict(cells, lossy), lambda console: render(cells, lossy, console), lambda path: draw(cells, path)
+    )
     return all(cell.as_expected for cell in cells)
 
 
@@ -87,38 +84,29 @@ def render(cells: Sequence[Cell], lossy: Sequence[LossyLaw], console: Console) -
 
 def draw(cells: Sequence[Cell], path: Path) -> None:
     """The first table as a picture, in the format that the file's ending names."""
+    names = list(dict.fromkeys(cell.rule for cell in cells))
     # Takes a second to import, and only a picture needs it.
-    import matplotlib as mpl
-
-    mpl.use("agg")
-    # Text stays text, and the same table gives the same file.
-    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "truedraft", "font.size": 9})
-    from matplotlib import pyplot
     from matplotlib.patches import Rectangle
 
-    names = list(dict.fromkeys(cell.rule for cell in cells))
-    figure, axes = pyplot.subplots(figsize=(8.0, 0.3 * len(names) + 1.0), layout="constrained")
-    for cell in cells:
-        x, y = STRICT.index(cell.law), names.index(cell.rule)
-        biased = cell.tv is not None and cell.tv >= EXACT
-        if cell.tv is None:
-            colour: tuple[float, float, float] = (0.94, 0.94, 0.94)
-        elif biased:
-            fade = 0.8 * (1.0 - min(cell.tv / _STRONG, 1.0))
-            colour = (0.86 + 0.1 * fade, 0.35 + 0.6 * fade, 0.3 + 0.6 * fade)
-        else:
-            colour = (0.80, 0.92, 0.80)
-        axes.add_patch(Rectangle((x, y), 1, 1, facecolor=colour, edgecolor="white", linewidth=1.5))
-        axes.text(x + 0.5, y + 0.5, shown(cell), ha="center", va="center")
-    axes.set(xlim=(0, len(STRICT)), ylim=(len(names), 0))
-    axes.set_xticks([k + 0.5 for k in range(len(STRICT))], STRICT)
-    axes.set_yticks([k + 0.5 for k in range(len(names))], names)
-    axes.xaxis.tick_top()
-    axes.tick_params(length=0)
-    for side in axes.spines.values():
-        side.set_visible(False)
-    axes.set_title("Total variation between what is emitted and the target", fontsize=10)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    metadata = {"Date": None} if path.suffix == ".svg" else None
-    figure.savefig(path, dpi=130, metadata=metadata)
-    pyplot.close(figure)
+    with drawing(path, 8.0, 0.3 * len(names) + 1.0) as figure:
+        axes = figure.subplots()
+        for cell in cells:
+            x, y = STRICT.index(cell.law), names.index(cell.rule)
+            biased = cell.tv is not None and cell.tv >= EXACT
+            if cell.tv is None:
+                colour: tuple[float, float, float] = (0.94, 0.94, 0.94)
+            elif biased:
+                fade = 0.8 * (1.0 - min(cell.tv / _STRONG, 1.0))
+                colour = (0.86 + 0.1 * fade, 0.35 + 0.6 * fade, 0.3 + 0.6 * fade)
+            else:
+                colour = (0.80, 0.92, 0.80)
+            axes.add_patch(Rectangle((x, y), 1, 1, facecolor=colour, edgecolor="white", linewidth=1.5))
+            axes.text(x + 0.5, y + 0.5, shown(cell), ha="center", va="center")
+        axes.set(xlim=(0, len(STRICT)), ylim=(len(names), 0))
+        axes.set_xticks([k + 0.5 for k in range(len(STRICT))], STRICT)
+        axes.set_yticks([k + 0.5 for k in range(len(names))], names)
+        axes.xaxis.tick_top()
+        axes.tick_params(length=0)
+        for side in axes.spines.values():
+            side.set_visible(False)
+        axes.set_title("Total variation between what is emitted and the target", fontsize=10)

@@ -11,6 +11,7 @@ from cluster.bench.domains.rounds import Round, Timed, Watched, acceptance, pool
 from cluster.bench.domains.run import Asking, own_prompts, run_domains
 from cluster.bench.domains.traffic import read_traffic, weighted
 from cluster.checkpoints.tiny import build_tiny
+from cluster.output import Output
 from cluster.scheduling import PlannerName
 from cluster.speculation.request import GenerationRequest
 from tests.drafter_service.dflash.checkpoints import HIDDEN, TARGET_LAYERS, build_drafter
@@ -134,9 +135,15 @@ def test_the_command_measures_every_drafter_and_the_choice(target, tmp_path, cap
     lines = [{"prompt": f"one two three {k}", "domain": d} for d in ("coding", "chat") for k in range(2)]
     (tmp_path / "own").write_text("\n".join(map(json.dumps, lines)))
     (tmp_path / "mix").write_text("coding,300\nstory,100\n")
-    files = {"prompts": tmp_path / "own", "traffic": tmp_path / "mix", "out": tmp_path / "out.json"}
+    files = {"prompts": tmp_path / "own", "traffic": tmp_path / "mix"}
     picture = tmp_path / "picture.svg"
-    run_domains(str(target), ["ngram", str(drafter)], SIZE, **files, picture=picture, as_json_line=False)
+    run_domains(
+        str(target),
+        ["ngram", str(drafter)],
+        SIZE,
+        **files,
+        output=Output(False, tmp_path / "out.json", picture),
+    )
     told = capsys.readouterr().out
     assert "75% of the traffic's tokens" in told
     assert picture.read_text().startswith("<?xml")

@@ -10,6 +10,7 @@ from cluster.bench.step import run as step_run
 from cluster.bench.step.parts import Workload, spent, texts, without_model
 from cluster.bench.step.run import Shape, as_json, measured, render
 from cluster.checkpoints.tiny import build_tiny
+from cluster.output import Output
 from cluster.speculation.law import BLOCK, COUPLED, REJECTION
 from verifier_service.build import load_target
 from verifier_service.spec import VerifierSpec
@@ -79,4 +80,4 @@ def test_the_whole_report(path):
 
 def test_a_law_that_is_not_measured_is_refused():
     with pytest.raises(ValueError, match="law must be one of coupled, rejection, block, got 'none'"):
-        step_run.run_step(None, Shape(1, 1, 10, 16, 1), ["none"], None, True)
+        step_run.run_step(None, Shape(1, 1, 10, 16, 1), ["none"], Output(True))

@@ -253,7 +253,7 @@ def test_the_version():
     [
         (["bench", "step", "--law", "other"], "INVALID_ARGUMENT", 2),
         (["bench", "int8", "--model", "/nowhere"], "START_FAILED", 1),
-        (["plan", "--picture", "/nowhere/plan.svg"], "BAD_PICTURE", 2),
+        (["plan", "--picture", "/dev/null/plan.svg"], "BAD_PICTURE", 2),
         (["replay", "/nowhere/answer.json"], "BAD_ANSWER", 2),
     ],
 )

@@ -13,10 +13,9 @@ from opentelemetry.trace import NoOpTracer
 from torch import Tensor
 
 from cluster.bench.audit.simulation import Places
+from cluster.bench.encoding import chat
 from cluster.bench.prompts import VARIED
 from cluster.checkpoints import load_model
-from cluster.gateway.prompting import TokenizerPrompting
-from cluster.gateway.tools.conversation import Turn
 from cluster.speculation.law import NONE
 from cluster.speculation.request import GenerationRequest
 from cluster.speculation.sampling import Sampling, target_probs
@@ -59,14 +58,13 @@ def _record(model: str, layers: int, say: Callable[[str], None]) -> Places:
 
 def _answers(loaded: LoadedTarget, spec: VerifierSpec) -> list[tuple[list[int], list[int]]]:
     """Prompts and what follows them, as tokens."""
-    prompting = TokenizerPrompting(loaded.tokenizer, loaded.model.vocab_size, loaded.model.context)
-    prompts = [prompting.encode_chat([Turn("user", text)]) for text in VARIED]
+    prompts = [chat(loaded, text) for text in VARIED]
     requests = [
-        GenerationRequest(str(seed), tuple(prompt), Sampling(), NONE, NONE, seed, TOKENS)
+        GenerationRequest(str(seed), prompt, Sampling(), NONE, NONE, seed, TOKENS)
         for seed, prompt in enumerate(prompts)
     ]
     answers = answer_all(build_engine(loaded, spec, None, NoOpTracer()), requests)
-    return [(prompt, answer.token_ids) for prompt, answer in zip(prompts, answers, strict=True)]
+    return [(list(prompt), answer.token_ids) for prompt, answer in zip(prompts, answers, strict=True)]
 
 
 def _target_rows(loaded: LoadedTarget, prompt: list[int], text: list[int]) -> Tensor:

@@ -4,7 +4,6 @@ that a stopped run goes on where it was."""
 from __future__ import annotations
 
 import json
-import sys
 import time
 import zlib
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from rich.table import Table
 from cluster.bench.audit.rows import recorded
 from cluster.bench.audit.simulation import SCENARIOS, Outcome, Places, Scenario, simulate
 from cluster.checkpoints import DEFAULT_REFERENCE
+from cluster.output import Output, say
 
 _FIELDS = {field.name for field in fields(Outcome)}
 
@@ -46,8 +46,8 @@ def run_audit(
             known = done.get(scenario.key)
             if (known and known["asked"] == tokens) or time.monotonic() - began > 60 * minutes:
                 continue
-            places = places or recorded(rows, reference, layers, _say)
-            _say(scenario.key)
+            places = places or recorded(rows, reference, layers, say)
+            say(scenario.key)
             started = time.monotonic()
             outcome = simulate(places, scenario, tokens, zlib.crc32(scenario.key.encode()) << 20)
             seconds = round(time.monotonic() - started, 1)
@@ -58,10 +58,10 @@ def run_audit(
     tested = [
         (scenario, Outcome(**done[scenario.key]["outcome"])) for scenario in SCENARIOS if scenario.key in done
     ]
-    if as_json:
-        sys.stdout.write(json.dumps(_as_json(reference, layers, tested)) + "\n")
-    else:
-        _render(tested, sum(record["seconds"] for record in done.values()), Console())
+    seconds = sum(record["seconds"] for record in done.values())
+    Output(as_json).give(
+        _as_json(reference, layers, tested), lambda console: _render(tested, seconds, console)
+    )
     return all(outcome.as_expected(scenario) for scenario, outcome in tested) and _has_power(tested)
 
 
@@ -70,10 +70,6 @@ def _has_power(tested: Sequence[tuple[Scenario, Outcome]]) -> bool:
     biased = [outcome for scenario, outcome in tested if "ranks" in scenario.perhaps]
     everything = sum("ranks" in scenario.perhaps for scenario in SCENARIOS)
     return len(biased) < everything or any(outcome.needed["ranks"] for outcome in biased)
-
-
-def _say(what: str) -> None:
-    sys.stderr.write(f"{what}\n")
 
 
 def _as_json(model: str, layers: int, tested: Sequence[tuple[Scenario, Outcome]]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from rich.table import Table
 from cluster.bench.domains.rounds import Found
 from cluster.bench.domains.traffic import Weighted, weighted
 from cluster.bench.statistics import Mean, geometric_mean
+from cluster.pictures import drawing
 
 # Of a contender that is n-grams or another drafter, whichever promises more.
 CHOICE = "ngram or "
@@ -172,47 +173,38 @@ def _timed(each: Found) -> tuple[str, str, str, str]:
 def draw(report: Report, path: Path) -> None:
     """Acceptance length by domain with intervals, and speed against none, of every drafter and temperature.
     Raises ValueError or OSError for a file that cannot be drawn."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
     domains = list(dict.fromkeys(each.domain for each in report.found))
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 1.6 + 0.45 * len(domains)), layout="constrained")
-    groups = report.groups
-    for number, ((drafter, temperature), group) in enumerate(groups.items()):
-        shift = (number + 0.5) / len(groups) - 0.5
-        at = {domain: index - 0.7 * shift for index, domain in enumerate(domains)}
-        label, colour = f"{drafter}, T = {temperature:g}", f"C{number % 10}"
-        for axes, means in (
-            (left, {e.domain: e.acceptance.length for e in group if e.acceptance is not None}),
-            (right, {e.domain: e.speed.ratio for e in group if e.speed is not None}),
-        ):
-            known = {domain: mean for domain, mean in means.items() if mean is not None}
-            if known:
-                ends = [
-                    [max(0.0, m.mean - m.low) for m in known.values()],
-                    [max(0.0, m.high - m.mean) for m in known.values()],
-                ]
-                axes.errorbar(
-                    [m.mean for m in known.values()],
-                    [at[domain] for domain in known],
-                    xerr=ends,
-                    fmt="o",
-                    markersize=4,
-                    color=colour,
-                    label=label,
-                )
-    left.set(xlabel="tokens emitted in a round with a draft")
-    right.set(xlabel="tokens a second, against none")
-    for axes, nothing in ((left, 1.0), (right, 1.0)):
-        axes.axvline(nothing, color="0.6", linewidth=0.8)
-        axes.set_yticks(range(len(domains)), domains)
-        axes.invert_yaxis()
-        axes.spines[["top", "right"]].set_visible(False)
-    if right.get_legend_handles_labels()[0]:
-        right.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    try:
-        figure.savefig(path)
-    finally:
-        plt.close(figure)
+    with drawing(path, 11, 1.6 + 0.45 * len(domains)) as figure:
+        left, right = figure.subplots(1, 2)
+        groups = report.groups
+        for number, ((drafter, temperature), group) in enumerate(groups.items()):
+            shift = (number + 0.5) / len(groups) - 0.5
+            at = {domain: index - 0.7 * shift for index, domain in enumerate(domains)}
+            label, colour = f"{drafter}, T = {temperature:g}", f"C{number % 10}"
+            for axes, means in (
+                (left, {e.domain: e.acceptance.length for e in group if e.acceptance is not None}),
+                (right, {e.domain: e.speed.ratio for e in group if e.speed is not None}),
+            ):
+                known = {domain: mean for domain, mean in means.items() if mean is not None}
+                if known:
+                    ends = [
+                        [max(0.0, m.mean - m.low) for m in known.values()],
+                        [max(0.0, m.high - m.mean) for m in known.values()],
+                    ]
+                    axes.errorbar(
+                        [m.mean for m in known.values()],
+                        [at[domain] for domain in known],
+                        xerr=ends,
+                        fmt="o",
+                        markersize=4,
+                        color=colour,
+                        label=label,
+                    )
+        left.set(xlabel="tokens emitted in a round with a draft")
+        right.set(xlabel="tokens a second, against none")
+        for axes, nothing in ((left, 1.0), (right, 1.0)):
+            axes.axvline(nothing, color="0.6", linewidth=0.8)
+            axes.set_yticks(range(len(domains)), domains)
+            axes.invert_yaxis()
+        if right.get_legend_handles_labels()[0]:
+            right.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from opentelemetry.trace import NoOpTracer
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from cluster.bench.domains.prompts import DOMAINS
 from cluster.bench.domains.report import CHOICE, Report, Size, as_json, draw, render
 from cluster.bench.domains.rounds import Found, Round, Timed, Watched, acceptance, speed
 from cluster.bench.domains.traffic import read_traffic
+from cluster.bench.encoding import prompting
 from cluster.checkpoints import DEFAULT_REFERENCE, CheckpointError
 from cluster.drafting.block_diffusion import read_config
 from cluster.drafting.drafter_checkpoints import resolve_drafter
-from cluster.gateway.prompting import TokenizerPrompting
 from cluster.gateway.tools.conversation import Turn
+from cluster.output import Output, progress
 from cluster.scheduling import PlannerName
 from cluster.speculation.law import COUPLED, NONE, Law
 from cluster.speculation.request import GenerationRequest
@@ -61,9 +57,7 @@ def run_domains(
     size: Size,
     prompts: Path | None,
     traffic: Path | None,
-    out: Path | None,
-    picture: Path | None,
-    as_json_line: bool,
+    output: Output,
 ) -> None:
     """`truedraft bench domains`. Raises CheckpointError; ValueError or OSError for files that will not do."""
     mix = read_traffic(traffic) if traffic is not None else None
@@ -71,20 +65,12 @@ def run_domains(
     spec = VerifierSpec(model=model or DEFAULT_REFERENCE, block_length=size.block_length, audit=False)
     spec = replace(spec, step_rows=max(spec.step_rows, spec.max_active * (size.block_length + 1)))
     began = time.monotonic()
-    with _progress() as say:
+    with progress() as say:
         plain, contenders = load_contenders(spec, drafters, size.timed > 0, say)
         found = measure(plain, contenders, spec, asked, size, say)
     counts = {domain: len(some) for domain, some in asked.items()}
     report = Report(spec.model, size, counts, round(time.monotonic() - began, 1), tuple(found), mix)
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(as_json(report), indent=1) + "\n", encoding="utf-8")
-    if picture is not None:
-        draw(report, picture)
-    if as_json_line:
-        sys.stdout.write(json.dumps(as_json(report)) + "\n")
-    else:
-        render(report, Console())
+    output.give(as_json(report), lambda console: render(report, console), lambda path: draw(report, path))
 
 
 def shipped_prompts(per_domain: int) -> dict[str, list[Messages]]:
@@ -183,7 +169,7 @@ class Asking:
     """Makes requests of prompts; each has a tenant of its own, so that its prompt is computed anew."""
 
     def __init__(self, loaded: LoadedTarget, tokens: int) -> None:
-        self._prompting = TokenizerPrompting(loaded.tokenizer, loaded.model.vocab_size, loaded.model.context)
+        self._prompting = prompting(loaded)
         self._tokens = tokens
 
     def request(self, messages: Messages, domain: str, temperature: float, seed: int) -> GenerationRequest:
@@ -253,17 +239,3 @@ def _one(engine: Engine, request: GenerationRequest, law: Law, turn: int) -> tup
     began = time.perf_counter()
     [answer] = answer_all(engine, [replace(request, law=law, requested_law=law, tenant=str(turn))])
     return answer, time.perf_counter() - began
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    # Drawn only when told to: a thread that redraws would be timed as well.
-    with Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True) as progress:
-        task = progress.add_task("starting")
-
-        def say(what: str) -> None:
-            progress.update(task, description=what)
-            progress.refresh()
-
-        yield say

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cluster.bench.economy.costs import Economy, break_even, over_round_trips, ways
+from cluster.pictures import drawing
 
 _PRICES = [0.05 * k for k in range(1, 101)]
 
@@ -28,14 +27,8 @@ def as_dict(given: Economy) -> dict[str, Any]:
     }
 
 
-def report(given: Economy, picture: Path | None, as_json: bool) -> None:
-    """Raises ValueError or OSError for a picture that cannot be drawn."""
-    if picture is not None:
-        draw(given, picture)
-    if as_json:
-        sys.stdout.write(json.dumps(as_dict(given)) + "\n")
-        return
-    console = Console()
+def render(given: Economy, console: Console) -> None:
+    """A table of the ways, and the price below which drafting apart pays."""
     table = Table("", "tokens/s, each request", "tokens/s, saturated", "$/hour", "$/million tokens")
     for way in ways(given):
         cells = (f"{way.stream:.1f}", f"{way.total:.0f}", f"{way.hourly:.2f}", f"{way.million:.3f}")
@@ -57,28 +50,16 @@ def report(given: Economy, picture: Path | None, as_json: bool) -> None:
 
 def draw(given: Economy, path: Path) -> None:
     """Cost over the price of a drafter's GPU, and each request's speed over the round trip."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from dataclasses import replace
-
-    from matplotlib import pyplot as plt
-
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
-    every = [ways(replace(given, drafter_price=price)) for price in _PRICES]
-    for index, way in enumerate(ways(given)):
-        left.plot(_PRICES, [each[index].million for each in every], label=way.name)
-    left.axvline(given.drafter_price, color="grey", linewidth=0.8, linestyle=":")
-    left.set(xlabel="price of a drafter's GPU, $/hour", ylabel="$ per million tokens", ylim=(0, None))
-    left.legend(frameon=False)
-    trips = [given.verify_ms * k / 20 for k in range(101)]
-    right.plot(*zip(*over_round_trips(given, trips), strict=True))
-    right.axhline(1.0, color="grey", linewidth=0.8)
-    right.axvline(given.round_trip_ms, color="grey", linewidth=0.8, linestyle=":")
-    right.set(xlabel="round trip, ms", ylabel="each request, times the verifier alone", ylim=(0, None))
-    for axes in (left, right):
-        axes.spines[["top", "right"]].set_visible(False)
-    try:
-        figure.savefig(path)
-    finally:
-        plt.close(figure)
+    with drawing(path, 10, 3.8) as figure:
+        left, right = figure.subplots(1, 2)
+        every = [ways(replace(given, drafter_price=price)) for price in _PRICES]
+        for index, way in enumerate(ways(given)):
+            left.plot(_PRICES, [each[index].million for each in every], label=way.name)
+        left.axvline(given.drafter_price, color="grey", linewidth=0.8, linestyle=":")
+        left.set(xlabel="price of a drafter's GPU, $/hour", ylabel="$ per million tokens", ylim=(0, None))
+        left.legend()
+        trips = [given.verify_ms * k / 20 for k in range(101)]
+        right.plot(*zip(*over_round_trips(given, trips), strict=True))
+        right.axhline(1.0, color="grey", linewidth=0.8)
+        right.axvline(given.round_trip_ms, color="grey", linewidth=0.8, linestyle=":")
+        right.set(xlabel="round trip, ms", ylabel="each request, times the verifier alone", ylim=(0, None))

@@ -11,11 +11,10 @@ from typing import Any
 
 from opentelemetry.trace import NoOpTracer
 
-from cluster.bench.network.measuring import LOCAL, OFF, requests
 from cluster.bench.prompts import KINDS
 from cluster.bench.rig import DrafterProcess, Loop
 from cluster.bench.statistics import Ratio
-from cluster.bench.turns import Contestant, against, take_turns
+from cluster.bench.turns import LOCAL, OFF, Contestant, against, requests, take_turns
 from cluster.drafting import NgramDrafter
 from cluster.scheduling import PlannerName
 from cluster.speculation.law import COUPLED, NONE

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +10,8 @@ from rich.table import Table
 
 from cluster.bench.load.measuring import CHOSEN, Choice, Load, as_dict, choices, under_load
 from cluster.checkpoints import DEFAULT_REFERENCE
+from cluster.output import Output, say
+from cluster.pictures import drawing
 from verifier_service.build import load_target
 from verifier_service.spec import VerifierSpec
 
@@ -20,30 +20,18 @@ _KV_TOKENS, _MOST = 32768, 64
 _CHOICE_TOKENS = 48
 
 
-def run_load(
-    model: str | None, tokens: int, pairs: int, out: Path | None, picture: Path | None, as_json: bool
-) -> bool:
+def run_load(model: str | None, tokens: int, pairs: int, output: Output) -> bool:
     """Whether no target was missed. Raises CheckpointError, and OSError or ValueError for a picture that
     cannot be drawn."""
     spec = VerifierSpec(model=model or DEFAULT_REFERENCE, kv_tokens=_KV_TOKENS, max_active=_MOST, audit=False)
     loaded = load_target(spec)
-    chosen = choices(loaded, spec, _CHOICE_TOKENS, pairs, _say)
-    loads = under_load(loaded, spec, tokens, pairs, _say)
-    if picture is not None:
-        draw(loads, picture)
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(as_dict(loads, chosen), indent=1) + "\n")
-    if as_json:
-        sys.stdout.write(json.dumps(as_dict(loads, chosen)) + "\n")
-    else:
-        render(loads, chosen, Console())
+    chosen = choices(loaded, spec, _CHOICE_TOKENS, pairs, say)
+    loads = under_load(loaded, spec, tokens, pairs, say)
+    output.give(
+        as_dict(loads, chosen), lambda console: render(loads, chosen, console), lambda path: draw(loads, path)
+    )
     verdicts = [verdict for each in loads for verdict in each.verdicts.values()]
     return "missed" not in (*verdicts, *(each.verdict for each in chosen))
-
-
-def _say(what: str) -> None:
-    print(what, file=sys.stderr)
 
 
 def render(loads: Sequence[Load], chosen: Sequence[Choice], console: Console) -> None:
@@ -72,28 +60,19 @@ def render(loads: Sequence[Load], chosen: Sequence[Choice], console: Console) ->
 
 def draw(loads: Sequence[Load], path: Path) -> None:
     """Throughput over that without speculation, by requests at a time."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(5.5, 3.8), layout="constrained")
-    at = [load.concurrent for load in loads]
-    for name in loads[0].ratios:
-        ratios = [load.ratios[name] for load in loads]
-        middle = [ratio.median for ratio in ratios]
-        spread = [
-            [ratio.median - ratio.low for ratio in ratios],
-            [ratio.high - ratio.median for ratio in ratios],
-        ]
-        axes.errorbar(at, middle, spread, marker="o", capsize=3, label=name)
-    axes.axhline(1.0, color="grey", linewidth=0.9, linestyle=":", label="no speculation")
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(at, [str(each) for each in at])
-    axes.set(xlabel="requests at a time", ylabel="throughput over no speculation", ylim=(0, None))
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
-    try:
-        figure.savefig(path)
-    finally:
-        plt.close(figure)
+    with drawing(path, 5.5, 3.8) as figure:
+        axes = figure.subplots()
+        at = [load.concurrent for load in loads]
+        for name in loads[0].ratios:
+            ratios = [load.ratios[name] for load in loads]
+            middle = [ratio.median for ratio in ratios]
+            spread = [
+                [ratio.median - ratio.low for ratio in ratios],
+                [ratio.high - ratio.median for ratio in ratios],
+            ]
+            axes.errorbar(at, middle, spread, marker="o", capsize=3, label=name)
+        axes.axhline(1.0, color="grey", linewidth=0.9, linestyle=":", label="no speculation")
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(at, [str(each) for each in at])
+        axes.set(xlabel="requests at a time", ylabel="throughput over no speculation", ylim=(0, None))
+        axes.legend()

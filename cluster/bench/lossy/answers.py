@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from cluster.bench.encoding import chat, prompting
 from cluster.bench.lossy.drafters import SHORT_SIGHTED, window
 from cluster.bench.lossy.exact import TRUNCATIONS
 from cluster.bench.lossy.tasks import TASKS, Task
 from cluster.bench.statistics import Mean, mean_interval
-from cluster.gateway.prompting import TokenizerPrompting
-from cluster.gateway.tools.conversation import Turn
 from cluster.kernels.attention import PAGE
 from cluster.speculation.catalogue import parse
 from cluster.speculation.law import REJECTION, Law
@@ -112,12 +111,9 @@ def answer(
     loaded: LoadedTarget, contestant: Contestant, samples: int, tokens: int, tasks: Sequence[Task] = TASKS
 ) -> list[Answered]:
     """Every task `samples` times, at temperature 1, all at once; at most so many tokens each."""
-    prompting = TokenizerPrompting(loaded.tokenizer, loaded.model.vocab_size, loaded.model.context)
+    encode = prompting(loaded).encode
     asked = [task for task in tasks for _ in range(samples)]
-    prompts = [
-        prompting.encode(task.prompt) if task.expected else prompting.encode_chat([Turn("user", task.prompt)])
-        for task in asked
-    ]
+    prompts = [encode(task.prompt) if task.expected else list(chat(loaded, task.prompt)) for task in asked]
     pool = loaded.model.new_pool(sum(len(prompt) + tokens + PAGE for prompt in prompts))
     sequences = [
         _Sequence(prompt, seed, pool.open(), bool(task.expected))

@@ -15,6 +15,7 @@ from cluster.bench.lossy.exact import Pitfall, Point
 from cluster.bench.lossy.rounds import BLOCK
 from cluster.bench.machine import Machine
 from cluster.bench.statistics import Mean
+from cluster.pictures import drawing
 from cluster.speculation.law import STRICT_LAWS
 
 
@@ -145,42 +146,31 @@ def as_json(report: Report) -> dict[str, Any]:
 
 def draw(points: Sequence[Point], path: Path) -> None:
     """Acceptance length over two measures of distortion, panels for each drafter, in the file's format."""
-    # Takes a second to import, and only a picture needs it.
-    import matplotlib as mpl
-
-    mpl.use("agg")
-    # Text stays text, and the same points give the same file.
-    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "truedraft", "font.size": 9})
-    from matplotlib import pyplot
-
     measures: dict[str, Callable[[Point], float]] = {
         "TV(out, p)": lambda point: point.tv.mean,
         "KL(out ‖ p), nats": lambda point: point.kl.mean,
     }
     drafters = list(dict.fromkeys(each.drafter for each in points))
     rows, columns = len(measures), len(drafters)
-    figure, panels = pyplot.subplots(
-        rows, columns, figsize=(4.2 * columns, 3.1 * rows), layout="constrained", squeeze=False, sharey="col"
-    )
-    for along, (measure, value) in zip(panels, measures.items(), strict=True):
-        for axes, drafter in zip(along, drafters, strict=True):
-            of_drafter = [each for each in points if each.drafter == drafter]
-            strict = [each for each in of_drafter if each.law in STRICT_LAWS]
-            relaxed = [each for each in of_drafter if each.law not in STRICT_LAWS]
-            for law in dict.fromkeys(each.law for each in relaxed):
-                line = [strict[0], *(each for each in relaxed if each.law == law)]
-                label = law.removeprefix("collaborative:")
-                lengths = [each.length.mean for each in line]
-                axes.plot([value(each) for each in line], lengths, marker="o", ms=3, lw=1, label=label)
-            for each, marker in zip(strict, "sD", strict=True):
-                mean, low, high = each.length.mean, each.length.low, each.length.high
-                style = {"marker": marker, "ms": 4, "lw": 0.8, "color": "black", "ls": ""}
-                axes.errorbar(0.0, mean, [[mean - low], [high - mean]], label=f"{each.law} (strict)", **style)
-            axes.set(xlabel=f"mean {measure} of a drafted token", title=f"drafter {drafter}")
-            axes.grid(alpha=0.3)
-        along[0].set_ylabel(f"tokens a round of {BLOCK} drafts")
-    panels[0][0].legend(frameon=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    metadata = {"Date": None} if path.suffix == ".svg" else None
-    figure.savefig(path, dpi=130, metadata=metadata)
-    pyplot.close(figure)
+    with drawing(path, 4.2 * columns, 3.1 * rows) as figure:
+        panels = figure.subplots(rows, columns, squeeze=False, sharey="col")
+        for along, (measure, value) in zip(panels, measures.items(), strict=True):
+            for axes, drafter in zip(along, drafters, strict=True):
+                of_drafter = [each for each in points if each.drafter == drafter]
+                strict = [each for each in of_drafter if each.law in STRICT_LAWS]
+                relaxed = [each for each in of_drafter if each.law not in STRICT_LAWS]
+                for law in dict.fromkeys(each.law for each in relaxed):
+                    line = [strict[0], *(each for each in relaxed if each.law == law)]
+                    label = law.removeprefix("collaborative:")
+                    lengths = [each.length.mean for each in line]
+                    axes.plot([value(each) for each in line], lengths, marker="o", ms=3, lw=1, label=label)
+                for each, marker in zip(strict, "sD", strict=True):
+                    mean, low, high = each.length.mean, each.length.low, each.length.high
+                    style = {"marker": marker, "ms": 4, "lw": 0.8, "color": "black", "ls": ""}
+                    axes.errorbar(
+                        0.0, mean, [[mean - low], [high - mean]], label=f"{each.law} (strict)", **style
+                    )
+                axes.set(xlabel=f"mean {measure} of a drafted token", title=f"drafter {drafter}")
+                axes.grid(alpha=0.3)
+            along[0].set_ylabel(f"tokens a round of {BLOCK} drafts")
+        panels[0][0].legend()

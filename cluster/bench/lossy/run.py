@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
+from cluster.bench.encoding import prompting
 from cluster.bench.lossy import answers, exact
 from cluster.bench.lossy.drafters import DRAFTINGS, SIGHT, Drafting, proposals
 from cluster.bench.lossy.report import Report, Size, as_json, draw, render
@@ -19,30 +13,22 @@ from cluster.bench.lossy.rounds import BLOCK, rounds
 from cluster.bench.machine import measure
 from cluster.bench.prompts import VARIED
 from cluster.checkpoints import DEFAULT_REFERENCE
-from cluster.gateway.prompting import TokenizerPrompting
+from cluster.output import Output, progress
 from cluster.speculation.sampling import Sampling, target_probs
 from verifier_service.build import LoadedTarget, load_target
 from verifier_service.spec import VerifierSpec
 
 
-def run_lossy(
-    model: str | None, size: Size, out: Path | None, picture: Path | None, as_json_line: bool
-) -> None:
+def run_lossy(model: str | None, size: Size, output: Output) -> None:
     """`truedraft bench lossy`. Raises CheckpointError; ValueError or OSError for a picture that cannot be
     drawn."""
     reference = model or DEFAULT_REFERENCE
     loaded = load_target(VerifierSpec(model=reference))
-    with _progress() as say:
+    with progress() as say:
         report = measured(loaded, reference, size, say)
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(as_json(report), indent=1) + "\n")
-    if picture is not None:
-        draw(report.points, picture)
-    if as_json_line:
-        sys.stdout.write(json.dumps(as_json(report)) + "\n")
-    else:
-        render(report, Console())
+    output.give(
+        as_json(report), lambda console: render(report, console), lambda path: draw(report.points, path)
+    )
 
 
 def measured(loaded: LoadedTarget, model: str, size: Size, say: Callable[[str], None]) -> Report:
@@ -85,13 +71,4 @@ def text_places(loaded: LoadedTarget, drafting: Drafting, count: int) -> list[ex
 
 def _text(loaded: LoadedTarget) -> list[int]:
     """With room for a round of drafts after it."""
-    prompting = TokenizerPrompting(loaded.tokenizer, loaded.model.vocab_size, loaded.model.context)
-    return prompting.encode("\n\n".join(VARIED))[: loaded.model.context - BLOCK]
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("starting")
-        yield lambda what: progress.update(task, description=what)
+    return prompting(loaded).encode("\n\n".join(VARIED))[: loaded.model.context - BLOCK]

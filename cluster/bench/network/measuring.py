@@ -16,17 +16,12 @@ from typing import Any
 from opentelemetry.trace import NoOpTracer
 
 from cluster.bench.network.delay import DelayingProxy
-from cluster.bench.prompts import KINDS
 from cluster.bench.rig import DrafterProcess, Loop
 from cluster.bench.statistics import Ratio, paired_ratio
-from cluster.bench.turns import Contestant, Predicting, against, take_turns
+from cluster.bench.turns import LOCAL, OFF, Contestant, Predicting, against, requests, take_turns
 from cluster.drafting import NgramDrafter
-from cluster.gateway.prompting import TokenizerPrompting
-from cluster.gateway.tools.conversation import Turn as Said
 from cluster.scheduling import PlannerName, planner_of
 from cluster.speculation.law import COUPLED, NONE
-from cluster.speculation.request import GenerationRequest
-from cluster.speculation.sampling import Sampling
 from drafter_service.spec import DrafterKind, DrafterSpec
 from verifier_service.build import LoadedTarget, build_engine
 from verifier_service.drafting.local import LocalDrafting
@@ -34,7 +29,7 @@ from verifier_service.drafting.remote import HelloInfo, RemoteDrafting
 from verifier_service.drafting.resolver import StaticResolver
 from verifier_service.spec import VerifierSpec
 
-OFF, LOCAL, UNHIDDEN = "no speculation", "drafter in process", "nothing hidden"
+UNHIDDEN = "nothing hidden"
 # Round trips, in verify steps.
 TRIPS = (0.0, 0.5, 1.0, 2.0)
 CONTROL = 1.0
@@ -80,26 +75,6 @@ def _below(ratio: Ratio, limit: float) -> str:
 def trip(steps: float) -> str:
     """The name of the contestant with a round trip of so many steps."""
     return f"round trip {steps:g} steps"
-
-
-def requests(loaded: LoadedTarget, kind: str, count: int, tokens: int) -> list[GenerationRequest]:
-    """So many of one kind of prompt, each with its seed, of the same number of tokens."""
-    prompting = TokenizerPrompting(loaded.tokenizer, loaded.model.vocab_size, loaded.model.context)
-    prompt = tuple(prompting.encode_chat([Said("user", KINDS[kind])]))
-    return [
-        GenerationRequest(
-            request_id=f"{kind} {seed}",
-            prompt_ids=prompt,
-            sampling=Sampling(temperature=0.3),
-            law=NONE,
-            requested_law=NONE,
-            seed=seed,
-            max_tokens=tokens,
-            domain=kind,
-            ignore_eos=True,
-        )
-        for seed in range(count)
-    ]
 
 
 def measure(

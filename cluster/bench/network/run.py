@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from cluster.bench.network.measuring import LOCAL, OFF, TRIPS, UNHIDDEN, Outcome, as_dict, measure, trip
+from cluster.bench.network.measuring import TRIPS, UNHIDDEN, Outcome, as_dict, measure, trip
+from cluster.bench.turns import LOCAL, OFF
 from cluster.checkpoints import DEFAULT_REFERENCE
+from cluster.output import Output, say
+from cluster.pictures import drawing
 from verifier_service.build import load_target
 from verifier_service.spec import VerifierSpec
 
@@ -20,29 +21,16 @@ CONCURRENT = (8, 1)
 KV_TOKENS = 8192
 
 
-def run_network(
-    model: str | None, tokens: int, pairs: int, out: Path | None, picture: Path | None, as_json: bool
-) -> bool:
+def run_network(model: str | None, tokens: int, pairs: int, output: Output) -> bool:
     """Whether no target was missed. Raises CheckpointError, and OSError or ValueError for a picture that
     cannot be drawn."""
     spec = VerifierSpec(model=model or DEFAULT_REFERENCE, kv_tokens=KV_TOKENS, audit=False)
     loaded = load_target(spec)
-    outcomes = [measure(loaded, spec, concurrent, tokens, pairs, _say) for concurrent in CONCURRENT]
-    if picture is not None:
-        draw(outcomes, picture)
-    text = json.dumps(as_dict(outcomes), indent=1)
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(text + "\n")
-    if as_json:
-        sys.stdout.write(json.dumps(as_dict(outcomes)) + "\n")
-    else:
-        render(outcomes, Console())
+    outcomes = [measure(loaded, spec, concurrent, tokens, pairs, say) for concurrent in CONCURRENT]
+    output.give(
+        as_dict(outcomes), lambda console: render(outcomes, console), lambda path: draw(outcomes, path)
+    )
     return all(verdict != "missed" for each in outcomes for verdict in each.verdicts.values())
-
-
-def _say(what: str) -> None:
-    print(what, file=sys.stderr)
 
 
 def render(outcomes: Sequence[Outcome], console: Console) -> None:
@@ -81,23 +69,14 @@ def render(outcomes: Sequence[Outcome], console: Console) -> None:
 
 def draw(outcomes: Sequence[Outcome], path: Path) -> None:
     """Throughput over the round trip, against no speculation and a drafter in process."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, every = plt.subplots(1, len(outcomes), figsize=(5 * len(outcomes), 3.8), layout="constrained")
-    for axes, outcome in zip(every, outcomes, strict=True):
-        rates = {name: row["tokens_per_second"] for name, row in outcome.rows.items()}
-        axes.plot(TRIPS, [rates[trip(steps)] for steps in TRIPS], marker="o", label="over the network")
-        axes.plot([1.0], [rates[UNHIDDEN]], marker="x", linestyle="", color="C3", label=UNHIDDEN)
-        for name, style in ((LOCAL, "--"), (OFF, ":")):
-            axes.axhline(rates[name], color="grey", linewidth=0.9, linestyle=style, label=name)
-        axes.set(xlabel="round trip, verify steps", ylabel="tokens/s", ylim=(0, None))
-        axes.set_title(f"{outcome.concurrent} at a time")
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False)
-    try:
-        figure.savefig(path)
-    finally:
-        plt.close(figure)
+    with drawing(path, 5 * len(outcomes), 3.8) as figure:
+        every = figure.subplots(1, len(outcomes))
+        for axes, outcome in zip(every, outcomes, strict=True):
+            rates = {name: row["tokens_per_second"] for name, row in outcome.rows.items()}
+            axes.plot(TRIPS, [rates[trip(steps)] for steps in TRIPS], marker="o", label="over the network")
+            axes.plot([1.0], [rates[UNHIDDEN]], marker="x", linestyle="", color="C3", label=UNHIDDEN)
+            for name, style in ((LOCAL, "--"), (OFF, ":")):
+                axes.axhline(rates[name], color="grey", linewidth=0.9, linestyle=style, label=name)
+            axes.set(xlabel="round trip, verify steps", ylabel="tokens/s", ylim=(0, None))
+            axes.set_title(f"{outcome.concurrent} at a time")
+            axes.legend()

@@ -24,11 +24,10 @@ from opentelemetry.trace import NoOpTracer, Tracer
 from rich.console import Console
 from rich.table import Table
 
+from cluster.bench.encoding import chat
 from cluster.bench.prompts import KINDS
 from cluster.bench.statistics import Ratio, paired_ratio
 from cluster.drafting import NgramDrafter
-from cluster.gateway.prompting import TokenizerPrompting
-from cluster.gateway.tools.conversation import Turn
 from cluster.speculation.law import COUPLED
 from cluster.speculation.request import GenerationRequest
 from cluster.speculation.sampling import Sampling
@@ -156,11 +155,10 @@ def costs(turns: Sequence[Pair]) -> list[Cost]:
 
 
 def _requests(loaded: LoadedTarget, tokens: int) -> list[GenerationRequest]:
-    prompting = TokenizerPrompting(loaded.tokenizer, loaded.model.vocab_size, loaded.model.context)
     return [
         GenerationRequest(
             request_id=kind,
-            prompt_ids=tuple(prompting.encode_chat([Turn("user", text)])),
+            prompt_ids=chat(loaded, text),
             sampling=Sampling(temperature=1.0),
             law=COUPLED,
             requested_law=COUPLED,

@@ -4,16 +4,14 @@ where it was, and a long one can be taken in parts."""
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
-
-from rich.console import Console
 
 from cluster.bench.machine import measure as measure_machine
 from cluster.bench.overhead.measuring import Pair, costs, measure, render
 from cluster.bench.overhead.otlp_sink import sinking
 from cluster.checkpoints import DEFAULT_REFERENCE
+from cluster.output import Output, say
 from cluster.scheduling import PlannerName
 from cluster.telemetry.setup import shutdown
 from verifier_service.build import load_target
@@ -35,13 +33,9 @@ def run_overhead(
         _measure(about, turns, pairs, minutes, out)
     found = costs(turns)
     machine = measure_machine()
-    if as_json:
-        content = [asdict(cost) | {"verdict": cost.verdict} for cost in found]
-        sys.stdout.write(
-            json.dumps({"machine": asdict(machine), "pairs": len(turns), "costs": content}) + "\n"
-        )
-    else:
-        render(found, len(turns), Console())
+    content = [asdict(cost) | {"verdict": cost.verdict} for cost in found]
+    figures = {"machine": asdict(machine), "pairs": len(turns), "costs": content}
+    Output(as_json).give(figures, lambda console: render(found, len(turns), console))
     return all(cost.verdict != "missed" for cost in found)
 
 
@@ -61,7 +55,7 @@ def _measure(about: dict[str, str | int], turns: list[Pair], pairs: int, minutes
                 turns.append(turn)
                 file.write(json.dumps(about | {"seconds": turn}) + "\n")
                 file.flush()
-                print(f"{len(turns)} of {pairs}", file=sys.stderr)
+                say(f"{len(turns)} of {pairs}")
 
             measure(loaded, spec, collector, int(about["tokens"]), list(turns), pairs, keep, minutes)
     finally:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +14,7 @@ from cluster.bench.machine import Machine, median
 from cluster.bench.peers.measuring import Measured, findings
 from cluster.bench.prompts import KINDS
 from cluster.bench.statistics import geometric_mean
+from cluster.pictures import drawing
 
 _SINGLE = "1"
 
@@ -30,20 +29,6 @@ class Outcome:
     measured: Sequence[Measured]
     memory: Mapping[str, int]
     missing: Mapping[str, str]
-
-
-def report(outcome: Outcome, out: Path | None, picture: Path | None, as_json: bool) -> None:
-    """Raises ValueError or OSError for a picture or a file that cannot be written."""
-    if picture is not None:
-        draw(outcome, picture)
-    everything = as_dict(outcome)
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(everything, indent=1) + "\n")
-    if as_json:
-        sys.stdout.write(json.dumps(everything) + "\n")
-    else:
-        render(outcome, Console())
 
 
 def as_dict(outcome: Outcome) -> dict[str, Any]:
@@ -89,27 +74,20 @@ def render(outcome: Outcome, console: Console) -> None:
 
 def draw(outcome: Outcome, path: Path) -> None:
     """Tokens per second over the number of requests at a time."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
-    for peer in _peers(outcome):
-        points = []
-        for label in _columns(outcome):
-            rate = _rate(outcome, peer, label, [_rate(outcome, peer, kind) for kind in KINDS])
-            if rate is not None:
-                points.append((int(label), rate))
-        axes.plot(*zip(*points, strict=True), marker="o", label=peer)
-    axes.set(xscale="log", xlabel="requests at a time", ylabel="tokens/s of all together", ylim=(0, None))
-    ticks = [int(label) for label in _columns(outcome)]
-    axes.set_xticks(ticks, labels=map(str, ticks))
-    axes.minorticks_off()
-    axes.legend(frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path)
-    plt.close(figure)
+    with drawing(path, 6.4, 3.8) as figure:
+        axes = figure.subplots()
+        for peer in _peers(outcome):
+            points = []
+            for label in _columns(outcome):
+                rate = _rate(outcome, peer, label, [_rate(outcome, peer, kind) for kind in KINDS])
+                if rate is not None:
+                    points.append((int(label), rate))
+            axes.plot(*zip(*points, strict=True), marker="o", label=peer)
+        axes.set(xscale="log", xlabel="requests at a time", ylabel="tokens/s of all together", ylim=(0, None))
+        ticks = [int(label) for label in _columns(outcome)]
+        axes.set_xticks(ticks, labels=map(str, ticks))
+        axes.minorticks_off()
+        axes.legend()
 
 
 def _peers(outcome: Outcome) -> list[str]:

@@ -11,14 +11,15 @@ from cluster.app import running
 from cluster.bench.machine import measure as machine
 from cluster.bench.peers.endpoint import Endpoint
 from cluster.bench.peers.measuring import CLUSTER, PLAIN, loads, measure
-from cluster.bench.peers.report import Outcome, report
+from cluster.bench.peers.report import Outcome, as_dict, draw, render
 from cluster.bench.peers.vllm import PeerMissingError, vllm
 from cluster.bench.speed.apart import apart
 from cluster.bench.speed.contestants import in_process, stock
 from cluster.bench.speed.peer import Peer
-from cluster.bench.speed.run import COMPUTED_AGAIN, progress
+from cluster.bench.speed.run import COMPUTED_AGAIN
 from cluster.checkpoints import resolve
 from cluster.config import load_config
+from cluster.output import Output, progress
 
 _AS_MANY_AS_ASKED = ["gateway.max_ongoing_requests=256", "verifier.max_queued=256"]
 
@@ -29,9 +30,7 @@ def run_peers(
     concurrent: Sequence[int],
     tokens: int,
     pairs: int,
-    out: Path | None,
-    picture: Path | None,
-    as_json: bool,
+    output: Output,
 ) -> None:
     """`truedraft bench peers`. Raises StartError when the cluster does not come up, RuntimeError when a peer
     fails in the middle."""
@@ -61,4 +60,5 @@ def run_peers(
         ]
         measured = measure(peers, loads(concurrent), tokens, pairs, say)
         memory = {peer.name: peer.memory() for peer in peers}
-    report(Outcome(described, spec.model, tokens, measured, memory, missing), out, picture, as_json)
+    outcome = Outcome(described, spec.model, tokens, measured, memory, missing)
+    output.give(as_dict(outcome), lambda console: render(outcome, console), lambda path: draw(outcome, path))

@@ -11,6 +11,7 @@ import torch
 from opentelemetry.trace import NoOpTracer
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from cluster.bench.encoding import chat
 from cluster.bench.prompts import KINDS
 from cluster.bench.speed.peer import Reply
 from cluster.checkpoints import load_model, resolve
@@ -85,7 +86,7 @@ class InProcess:
             self.name += f", {spec.dtype}"
         self.most = 0
         self._law = law
-        self._prompting = TokenizerPrompting(loaded.tokenizer, loaded.model.vocab_size, loaded.model.context)
+        self._loaded = loaded
         self._engine = build_engine(loaded, spec, LocalDrafting(NgramDrafter()), NoOpTracer())
 
     def answer(self, kind: str, tokens: int) -> list[int]:
@@ -102,7 +103,7 @@ class InProcess:
     def _request(self, prompt: str, tokens: int, number: int) -> GenerationRequest:
         return GenerationRequest(
             request_id=str(number),
-            prompt_ids=tuple(self._prompting.encode_chat([Turn("user", prompt)])),
+            prompt_ids=chat(self._loaded, prompt),
             sampling=Sampling(temperature=0.0),
             law=self._law,
             requested_law=self._law,

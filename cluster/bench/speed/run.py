@@ -1,16 +1,10 @@
-"""Puts a benchmark together: loads the models, starts the cluster, and reports."""
+"""Puts `truedraft bench speed` and `bench int8` together: loads models, starts the cluster, and reports."""
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from cluster.app import running
 from cluster.bench.machine import Machine, measure, weight_bytes
@@ -20,6 +14,7 @@ from cluster.bench.speed.contestants import Cluster, Contestant, in_process, pla
 from cluster.checkpoints import load_model, resolve
 from cluster.client import Client
 from cluster.config import load_config
+from cluster.output import Output, progress
 from cluster.speculation.law import COUPLED, NONE
 from verifier_service.spec import INT8, VerifierSpec
 
@@ -27,7 +22,7 @@ from verifier_service.spec import INT8, VerifierSpec
 COMPUTED_AGAIN = "verifier.prefix_caching=false"
 
 
-def run_speed(model: str | None, tokens: int, pairs: int, out: Path | None, as_json: bool) -> None:
+def run_speed(model: str | None, tokens: int, pairs: int, output: Output) -> None:
     """`truedraft bench speed`. Raises StartError when the cluster does not come up."""
     overrides = [COMPUTED_AGAIN, "emulation.enabled=true", "gateway.grpc_port=0", "gateway.http_port=0"]
     config = load_config(None, overrides, {"model": model} if model else None)
@@ -47,10 +42,10 @@ def run_speed(model: str | None, tokens: int, pairs: int, out: Path | None, as_j
             Cluster(client, COUPLED),
         ]
         timings = speed.measure(contestants, tokens, pairs, say)
-    _report(timings, machine, weights, out, as_json)
+    _give(timings, machine, weights, output)
 
 
-def run_integers(model: str | None, tokens: int, pairs: int, out: Path | None, as_json: bool) -> None:
+def run_integers(model: str | None, tokens: int, pairs: int, output: Output) -> None:
     """`truedraft bench int8`. Raises CheckpointError; ValueError where weights in int8 cannot run."""
     spec = load_config(None, [COMPUTED_AGAIN], {"model": model} if model else None).verifier_spec()
     machine, weights = measure(), _weight_bytes(spec)
@@ -60,38 +55,15 @@ def run_integers(model: str | None, tokens: int, pairs: int, out: Path | None, a
         progress() as say,
     ):
         timings = speed.measure([*floats, *integers], tokens, pairs, say)
-    _report(timings, machine, weights, out, as_json)
+    _give(timings, machine, weights, output)
 
 
-def _report(
-    timings: Sequence[speed.Timing], machine: Machine, weights: int, out: Path | None, as_json: bool
-) -> None:
-    report = speed.as_json(timings, machine, weights)
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(report, indent=1) + "\n")
-    if as_json:
-        sys.stdout.write(json.dumps(report) + "\n")
-    else:
-        speed.render(timings, machine, weights, Console())
+def _give(timings: Sequence[speed.Timing], machine: Machine, weights: int, output: Output) -> None:
+    figures = speed.as_json(timings, machine, weights)
+    output.give(figures, lambda console: speed.render(timings, machine, weights, console))
 
 
 def _weight_bytes(spec: VerifierSpec) -> int:
     """What one decoding step reads at least."""
     checkpoint = resolve(spec.model, Path(spec.cache_dir) if spec.cache_dir else None)
     return weight_bytes(list(load_model(checkpoint, spec.dtype, spec.device).parameters()))
-
-
-@contextmanager
-def progress() -> Iterator[Callable[[str], None]]:
-    """A line on standard error that says what is being timed."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    # Drawn only when told to: a thread that redraws would be timed as well.
-    with Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True) as progress:
-        task = progress.add_task("starting")
-
-        def say(what: str) -> None:
-            progress.update(task, description=what)
-            progress.refresh()
-
-        yield say

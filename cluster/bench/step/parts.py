@@ -17,8 +17,8 @@ from types import CodeType
 import torch
 from torch import Tensor
 
+from cluster.bench.encoding import prompting
 from cluster.bench.prompts import VARIED
-from cluster.gateway.prompting import TokenizerPrompting
 from cluster.kernels.attention import PAGE
 from cluster.speculation.catalogue import LAWS
 from cluster.speculation.law import Law
@@ -66,8 +66,7 @@ class Drafted:
 
 def texts(loaded: LoadedTarget, sequences: int, context: int) -> list[list[int]]:
     """So many stretches of the project's own prompts, of `context` tokens each."""
-    prompting = TokenizerPrompting(loaded.tokenizer, loaded.model.vocab_size, loaded.model.context)
-    whole = prompting.encode("\n\n".join(VARIED))
+    whole = prompting(loaded).encode("\n\n".join(VARIED))
     endless = whole * (2 + (context + 7 * sequences) // len(whole))
     return [endless[7 * i : 7 * i + context] for i in range(sequences)]
 

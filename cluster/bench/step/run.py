@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -17,6 +14,7 @@ from cluster.bench.machine import Machine, measure, weight_bytes
 from cluster.bench.step.engine import Around, around
 from cluster.bench.step.parts import Parts, Workload, texts, without_model
 from cluster.checkpoints import DEFAULT_REFERENCE, load_model, resolve
+from cluster.output import Output
 from cluster.speculation.law import BLOCK, COUPLED, REJECTION, Law
 from verifier_service.build import load_target
 from verifier_service.spec import VerifierSpec
@@ -55,22 +53,14 @@ class Report:
         return (self.weights + self.keys_and_values) / bandwidth if bandwidth else 0.0
 
 
-def run_step(
-    model: str | None, shape: Shape, laws: Sequence[str], out: Path | None, as_json_line: bool
-) -> None:
+def run_step(model: str | None, shape: Shape, laws: Sequence[str], output: Output) -> None:
     """`truedraft bench step`. Raises CheckpointError; ValueError for another law than those."""
     unknown = [name for name in laws if name not in _LAWS]
     if unknown:
         raise ValueError(f"law must be one of {', '.join(_LAWS)}, got {unknown[0]!r}")
     chosen = [_LAWS[name] for name in laws] or list(_LAWS.values())
     report = measured(model or DEFAULT_REFERENCE, shape, chosen)
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(as_json(report), indent=1) + "\n")
-    if as_json_line:
-        sys.stdout.write(json.dumps(as_json(report)) + "\n")
-    else:
-        render(report, Console())
+    output.give(as_json(report), lambda console: render(report, console))
 
 
 def measured(reference: str, shape: Shape, laws: Sequence[Law]) -> Report:
