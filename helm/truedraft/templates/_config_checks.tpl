@@ -1,4 +1,4 @@
-{{/* What cluster/config.py asks of several fields together; its JSON Schema in values.schema.json says the rest. */}}
+{{/* What cluster/config asks of several fields together; its JSON Schema in values.schema.json says the rest. */}}
 {{- define "truedraft.configChecks" -}}
 {{- $laws := default dict .laws -}}
 {{- $default := dig "default" "coupled" $laws -}}

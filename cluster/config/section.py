@@ -1,0 +1,38 @@
+"""What every section of the configuration is made of."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+ACCELERATOR_LABEL = "ray.io/accelerator-type"
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+Count = Annotated[int, Field(ge=1)]
+Label = Annotated[str, Field(min_length=1, max_length=64)]
+Dtype = Literal["float32", "bfloat16", "float16"]
+
+
+class Section(BaseModel):
+    """Fields that nobody knows are refused, and nothing changes once it is read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Placement(Section):
+    """Where replicas may run, in Ray's terms; what each of them reserves."""
+
+    label_selector: dict[str, str] = Field(default_factory=dict)
+    num_cpus: float = Field(default=1.0, ge=0)
+    num_gpus: float = Field(default=0.0, ge=0)
+    resources: dict[str, float] = Field(default_factory=dict)
+
+    def actor_options(self) -> dict[str, Any]:
+        """For Serve's ray_actor_options."""
+        options: dict[str, Any] = {"num_cpus": self.num_cpus, "num_gpus": self.num_gpus}
+        if self.label_selector:
+            options["label_selector"] = dict(self.label_selector)
+        if self.resources:
+            options["resources"] = dict(self.resources)
+        return options
