@@ -48,7 +48,7 @@ demo: setup ## start a cluster on this machine and show what it serves
 	@$(BIN)/truedraft demo $(ARGS)
 
 trace-demo: setup $(PHOENIX) ## the same with a tracing UI, in an environment of its own, until Ctrl-C
-	@$(BIN)/python -m cluster.trace_demo --phoenix $(PHOENIX) $(ARGS)
+	@$(BIN)/python -m cluster.commands.trace_demo --phoenix $(PHOENIX) $(ARGS)
 
 trace-ui: setup $(PHOENIX) ## look for requests by their law in the tracing UI, in a real browser
 	@$(BIN)/python -m tests.browser.trace_ui --phoenix $(PHOENIX) $(ARGS)

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cluster.command import Json, failures
-from cluster.output import Output
+from cluster.terminal import Json, Output, failures
 
 bench = typer.Typer(help="Measure, side by side with what you would use instead.", no_args_is_help=True)
 

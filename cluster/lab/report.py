@@ -24,8 +24,8 @@ from cluster.lab.table import (
     compute_lossy,
     worlds,
 )
-from cluster.output import Output
 from cluster.pictures import drawing
+from cluster.terminal import Output
 
 # A distance that is drawn in full colour.
 _STRONG = 0.25

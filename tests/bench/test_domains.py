@@ -11,9 +11,9 @@ from cluster.bench.domains.rounds import Round, Timed, Watched, acceptance, pool
 from cluster.bench.domains.run import Asking, own_prompts, run_domains
 from cluster.bench.domains.traffic import read_traffic, weighted
 from cluster.checkpoints.tiny import build_tiny
-from cluster.output import Output
 from cluster.scheduling import PlannerName
 from cluster.speculation.request import GenerationRequest
+from cluster.terminal import Output
 from tests.drafter_service.dflash.checkpoints import HIDDEN, TARGET_LAYERS, build_drafter
 from tests.verifier_service.helpers import alone, oracle
 from verifier_service.build import build_engine, load_target

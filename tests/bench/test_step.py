@@ -10,8 +10,8 @@ from cluster.bench.step import run as step_run
 from cluster.bench.step.parts import Workload, spent, texts, without_model
 from cluster.bench.step.run import Shape, as_json, measured, render
 from cluster.checkpoints.tiny import build_tiny
-from cluster.output import Output
 from cluster.speculation.law import BLOCK, COUPLED, REJECTION
+from cluster.terminal import Output
 from verifier_service.build import load_target
 from verifier_service.spec import VerifierSpec
 

@@ -15,8 +15,8 @@ from typing import Any
 from playwright.sync_api import Error as BrowserError
 
 from cluster.app import StartError
+from cluster.commands.trace_demo import LOSSY, Shown, TraceUi, ask, phoenix, traced_cluster
 from cluster.telemetry import names
-from cluster.trace_demo import LOSSY, Shown, TraceUi, ask, phoenix, traced_cluster
 from tests.browser.window import CHROMIUM, NO_CHROMIUM, Window, opened
 
 # A machine may be slow, and spans come half a second after their end.

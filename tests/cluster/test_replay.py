@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 from cluster.checkpoints.tiny import build_tiny
 from cluster.cli import app
 from cluster.client import Answer, Ask, as_dict
+from cluster.commands.replay import run, sentence
 from cluster.drafting import NgramDrafter
 from cluster.gateway import wire
-from cluster.replay import run, sentence
 from cluster.speculation.law import COUPLED, REJECTION
 from cluster.speculation.request import GenerationRequest
 from cluster.speculation.sampling import Sampling

@@ -17,7 +17,7 @@ from rich.table import Table
 from cluster.bench.audit.rows import recorded
 from cluster.bench.audit.simulation import SCENARIOS, Outcome, Places, Scenario, simulate
 from cluster.checkpoints import DEFAULT_REFERENCE
-from cluster.output import Output, say
+from cluster.terminal import Output, say
 
 _FIELDS = {field.name for field in fields(Outcome)}
 

@@ -18,11 +18,11 @@ from cluster.checkpoints import DEFAULT_REFERENCE, CheckpointError
 from cluster.drafting.block_diffusion import read_config
 from cluster.drafting.drafter_checkpoints import resolve_drafter
 from cluster.gateway.tools.conversation import Turn
-from cluster.output import Output, progress
 from cluster.scheduling import PlannerName
 from cluster.speculation.law import COUPLED, NONE, Law
 from cluster.speculation.request import GenerationRequest
 from cluster.speculation.sampling import Sampling
+from cluster.terminal import Output, progress
 from drafter_service.deployment import load
 from drafter_service.spec import DrafterKind, DrafterSpec
 from drafter_service.training.prompts import read_prompts

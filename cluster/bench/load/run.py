@@ -10,8 +10,8 @@ from rich.table import Table
 
 from cluster.bench.load.measuring import CHOSEN, Choice, Load, as_dict, choices, under_load
 from cluster.checkpoints import DEFAULT_REFERENCE
-from cluster.output import Output, say
 from cluster.pictures import drawing
+from cluster.terminal import Output, say
 from verifier_service.build import load_target
 from verifier_service.spec import VerifierSpec
 

@@ -13,8 +13,8 @@ from cluster.bench.lossy.rounds import BLOCK, rounds
 from cluster.bench.machine import measure
 from cluster.bench.prompts import VARIED
 from cluster.checkpoints import DEFAULT_REFERENCE
-from cluster.output import Output, progress
 from cluster.speculation.sampling import Sampling, target_probs
+from cluster.terminal import Output, progress
 from verifier_service.build import LoadedTarget, load_target
 from verifier_service.spec import VerifierSpec
 

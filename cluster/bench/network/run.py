@@ -11,8 +11,8 @@ from rich.table import Table
 from cluster.bench.network.measuring import TRIPS, UNHIDDEN, Outcome, as_dict, measure, trip
 from cluster.bench.turns import LOCAL, OFF
 from cluster.checkpoints import DEFAULT_REFERENCE
-from cluster.output import Output, say
 from cluster.pictures import drawing
+from cluster.terminal import Output, say
 from verifier_service.build import load_target
 from verifier_service.spec import VerifierSpec
 

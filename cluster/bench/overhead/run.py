@@ -11,9 +11,9 @@ from cluster.bench.machine import measure as measure_machine
 from cluster.bench.overhead.measuring import Pair, costs, measure, render
 from cluster.bench.overhead.otlp_sink import sinking
 from cluster.checkpoints import DEFAULT_REFERENCE
-from cluster.output import Output, say
 from cluster.scheduling import PlannerName
 from cluster.telemetry.setup import shutdown
+from cluster.terminal import Output, say
 from verifier_service.build import load_target
 from verifier_service.spec import VerifierSpec
 

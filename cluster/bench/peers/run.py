@@ -19,7 +19,7 @@ from cluster.bench.speed.peer import Peer
 from cluster.bench.speed.run import COMPUTED_AGAIN
 from cluster.checkpoints import resolve
 from cluster.config import load_config
-from cluster.output import Output, progress
+from cluster.terminal import Output, progress
 
 _AS_MANY_AS_ASKED = ["gateway.max_ongoing_requests=256", "verifier.max_queued=256"]
 

@@ -14,8 +14,8 @@ from cluster.bench.speed.contestants import Cluster, Contestant, in_process, pla
 from cluster.checkpoints import load_model, resolve
 from cluster.client import Client
 from cluster.config import load_config
-from cluster.output import Output, progress
 from cluster.speculation.law import COUPLED, NONE
+from cluster.terminal import Output, progress
 from verifier_service.spec import INT8, VerifierSpec
 
 # A prompt that comes again is computed again, as transformers does.

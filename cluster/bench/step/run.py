@@ -14,8 +14,8 @@ from cluster.bench.machine import Machine, measure, weight_bytes
 from cluster.bench.step.engine import Around, around
 from cluster.bench.step.parts import Parts, Workload, texts, without_model
 from cluster.checkpoints import DEFAULT_REFERENCE, load_model, resolve
-from cluster.output import Output
 from cluster.speculation.law import BLOCK, COUPLED, REJECTION, Law
+from cluster.terminal import Output
 from verifier_service.build import load_target
 from verifier_service.spec import VerifierSpec
 
