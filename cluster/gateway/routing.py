@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from ray.serve._private.replica_result import ReplicaResult
 from ray.serve.request_router import FIFOMixin, PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
 from cluster.speculation.request import GenerationRequest
@@ -98,7 +97,7 @@ class PrefixAffineRouter(FIFOMixin, RequestRouter):
         return {replica: max(requests, self._under_way[replica]) for replica, requests in said.items()}
 
     def on_request_routed(
-        self, pending_request: PendingRequest, replica_id: ReplicaID, result: ReplicaResult
+        self, pending_request: PendingRequest, replica_id: ReplicaID, result: object
     ) -> None:
         """Called by Serve."""
         request = _request(pending_request)

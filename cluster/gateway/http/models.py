@@ -34,6 +34,10 @@ _NAMES = {
 }
 
 
+# Fields of Sampling that are taken as they come.
+_SAMPLING = tuple(name for name in pb.Sampling.DESCRIPTOR.fields_by_name if name != "logit_bias")
+
+
 def parameter_name(field: str) -> str:
     """field: of GenerateRequest, dotted."""
     return _NAMES.get(field, field.removeprefix("sampling."))
@@ -148,16 +152,7 @@ class _Generation(Body):
             request = pb.GenerateRequest(
                 model=self.model,
                 sampling=pb.Sampling(
-                    temperature=self.temperature,
-                    top_k=self.top_k,
-                    top_p=self.top_p,
-                    min_p=self.min_p,
-                    typical_p=self.typical_p,
-                    eta_cutoff=self.eta_cutoff,
-                    repetition_penalty=self.repetition_penalty,
-                    frequency_penalty=self.frequency_penalty,
-                    presence_penalty=self.presence_penalty,
-                    logit_bias=self._biases(),
+                    logit_bias=self._biases(), **{name: getattr(self, name) for name in _SAMPLING}
                 ),
                 max_tokens=limit,
                 min_tokens=self.min_tokens,
