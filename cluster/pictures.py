@@ -10,16 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_STYLE = {
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "font.size": 9,
-    "legend.frameon": False,
-    # Text stays text, and the same figures give the same file.
-    "svg.fonttype": "none",
-    "svg.hashsalt": "truedraft",
-}
-
 
 @contextmanager
 def drawing(path: Path, width: float, height: float) -> Iterator[Figure]:
@@ -31,7 +21,18 @@ def drawing(path: Path, width: float, height: float) -> Iterator[Figure]:
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    with mpl.rc_context(_STYLE):
+    style = mpl.rc_context(
+        {
+            "axes.spines.right": False,
+            "axes.spines.top": False,
+            "font.size": 9,
+            "legend.frameon": False,
+            # Text stays text, and the same figures give the same file.
+            "svg.fonttype": "none",
+            "svg.hashsalt": "truedraft",
+        }
+    )
+    with style:
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -53,12 +53,14 @@ class Ask:
         """Raises RequestFailedError for a value that its field on the wire cannot hold."""
         request = pb.GenerateRequest(sampling=pb.Sampling())
         for each in fields(self):
-            part = request.sampling if each.name in pb.Sampling.DESCRIPTOR.fields_by_name else request
             value = getattr(self, each.name)
             try:
-                if each.name == "messages":
-                    value = map(_message, value)
-                part.MergeFrom(type(part)(**{each.name: value}))
+                if each.name in pb.Sampling.DESCRIPTOR.fields_by_name:
+                    request.sampling.MergeFrom(pb.Sampling(**{each.name: value}))
+                elif each.name == "messages":
+                    request.messages.extend(map(_message, value))
+                else:
+                    request.MergeFrom(pb.GenerateRequest(**{each.name: value}))
             except (ValueError, TypeError) as error:
                 # Protobuf does not always name the field.
                 sentence = f"The request cannot be sent: {each.name}: {error}."
