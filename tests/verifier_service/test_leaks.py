@@ -11,7 +11,7 @@ import psutil
 from cluster.drafting import NgramDrafter
 from cluster.speculation.request import Failed, Finished, Refused
 from tests.drafting.helpers import until
-from tests.verifier_service.drafting.test_remote import server
+from tests.verifier_service.drafting.wire import server
 from verifier_service.drafting.remote import HelloInfo, RemoteDrafting
 from verifier_service.drafting.resolver import StaticResolver
 from verifier_service.limits import Load

@@ -5,7 +5,7 @@ import pytest
 from cluster.speculation.law import REJECTION
 from cluster.speculation.messages import PrefixHash
 from tests.drafting.helpers import ScriptedDrafter, expected, spec, until
-from tests.verifier_service.drafting.test_remote import good, misbehaving, server, side
+from tests.verifier_service.drafting.wire import good, misbehaving, server, side
 
 
 def outcome(text, block):

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.drafting.helpers import ScriptedDrafter, until
-from tests.verifier_service.drafting.test_remote import good, misbehaving, server, side
+from tests.verifier_service.drafting.wire import good, misbehaving, server, side
 from verifier_service.drafting.breaker import Breaker
 from verifier_service.drafting.port import Fallback
 

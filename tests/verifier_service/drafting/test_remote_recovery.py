@@ -11,7 +11,7 @@ import pytest
 from cluster.drafting.wire import KEEPALIVE_INTERVAL_MS, KEEPALIVE_TIMEOUT_MS, PROTOCOL_VERSION
 from cluster.speculation.messages import PrefixHash
 from tests.drafting.helpers import ScriptedDrafter, expected, until
-from tests.verifier_service.drafting.test_remote import HELLO, Side, server, side
+from tests.verifier_service.drafting.wire import HELLO, Side, server, side
 from truedraft.v1 import drafting_pb2 as pb
 from truedraft.v1 import drafting_pb2_grpc
 from verifier_service.drafting.port import DraftTicket, Fallback
