@@ -36,10 +36,15 @@ def drafters(args: Mapping[str, Any]) -> serve.Application:
     return drafting(_parsed(args))
 
 
-def serving(config: ClusterConfig) -> serve.Application:
-    """Gateway and verifiers."""
+def serving(config: ClusterConfig, affine: bool = True) -> serve.Application:
+    """Gateway and verifiers. affine: requests go where the pages of their beginnings are, not to whoever has
+    least to do, which is for comparison."""
     verifier: Any = VerifierDeployment
     router: Any = PrefixAffineRouter
+    routing = RequestRouterConfig(
+        request_router_class=router,
+        request_router_kwargs={"lead": max(1, config.verifier.max_active // 4)},
+    )
     verifiers = verifier.options(
         **config.verifier.scale(),
         health_check_period_s=_HEALTH_S,
@@ -48,10 +53,7 @@ def serving(config: ClusterConfig) -> serve.Application:
         # Twice what the engine takes, so that it refuses at once what would otherwise wait out of sight.
         max_ongoing_requests=2 * (config.verifier.max_active + config.verifier.max_queued) + 16,
         ray_actor_options=config.verifier.placement.actor_options(),
-        request_router_config=RequestRouterConfig(
-            request_router_class=router,
-            request_router_kwargs={"lead": max(1, config.verifier.max_active // 4)},
-        ),
+        request_router_config=routing if affine else RequestRouterConfig(),
     ).bind(config.verifier_spec(), DRAFTERS if config.drafts_remotely else None)
     gateway: Any = GatewayDeployment
     application: serve.Application = gateway.options(
@@ -68,11 +70,11 @@ def drafting(config: ClusterConfig) -> serve.Application:
     """The drafters."""
     deployment: Any = DrafterDeployment
     application: serve.Application = deployment.options(
-        num_replicas=config.drafter.replicas,
+        **config.drafter.scale(),
         # One that was killed is replaced within seconds.
         health_check_period_s=_HEALTH_S,
         health_check_timeout_s=10.0,
-        # Carries no requests, but choosing a replica takes a slot for a moment.
+        # Carries no requests but verifiers' questions where it is.
         max_ongoing_requests=1000,
         ray_actor_options=config.drafter.placement.actor_options(),
     ).bind(config.drafter_spec())

@@ -18,6 +18,7 @@ from cluster.telemetry.logs import log_as_json
 from cluster.telemetry.setup import setup, shutdown
 from drafter_service.drafters.causal_lm import CausalLmDrafter
 from drafter_service.drafters.dflash.build import load_drafter
+from drafter_service.scaling import BLOCKS
 from drafter_service.server import DraftingServer
 from drafter_service.spec import DrafterKind, DrafterSpec
 
@@ -58,7 +59,7 @@ def load(spec: DrafterSpec) -> Loaded:
 
 @serve.deployment
 class DrafterDeployment:
-    """One replica: a drafter behind a gRPC server of its own, found through the replica's metadata."""
+    """One replica: a drafter behind a gRPC server of its own. Verifiers ask every replica where that is."""
 
     async def __init__(self, spec: DrafterSpec) -> None:  # type: ignore[misc] # as Serve wants it
         self._spec = spec
@@ -79,22 +80,27 @@ class DrafterDeployment:
         await self._server.start(host, spec.ports)
         _log.info("drafting with %s on %s", self._model, self._server.address)
 
-    def record_replica_metadata(self) -> dict[str, str]:
-        """Read once by Serve, after __init__; comes with every choice of a replica."""
+    async def whereabouts(self) -> dict[str, str | int]:
+        """Where to draft, and how many sequences do: for verifiers, every few seconds."""
         return {
             "address": self._server.address,
             "replica": self._replica,
+            "sessions": self._server.sessions,
+        }
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Asked by Serve, for `scaling.by_wanted_blocks`."""
+        return {BLOCKS: self._server.load.average()}
+
+    async def info(self) -> dict[str, object]:
+        """Where this replica was placed, what it holds and what is wanted of it."""
+        return {
+            **await self.whereabouts(),
             "node_id": ray.get_runtime_context().get_node_id(),
             "kind": self._spec.kind,
             "model": self._model,
-        }
-
-    async def info(self) -> dict[str, object]:
-        """The metadata, the labels of the node that this replica was placed on, and what it holds."""
-        return {
-            **self.record_replica_metadata(),
             "labels": dict(ray.get_runtime_context().get_node_labels()),
-            "sessions": self._server.sessions,
+            "wanted": self._server.load.wanted,
             "tasks": len(asyncio.all_tasks()),
         }
 
@@ -107,5 +113,6 @@ class DrafterDeployment:
         """Called by Serve when the replica shuts down."""
         # Absent when __init__ failed.
         if hasattr(self, "_server"):
+            await self._server.leave()
             await self._server.stop()
             await asyncio.to_thread(shutdown)

@@ -19,6 +19,7 @@ from cluster.drafting import Drafter
 from cluster.drafting.features import FeaturesInfo
 from cluster.drafting.wire import KEEPALIVE_INTERVAL_MS, KEEPALIVE_TIMEOUT_MS, PROTOCOL_VERSION
 from cluster.speculation.messages import DrafterIdentity
+from drafter_service.load import Load
 from drafter_service.stream import Context, Replica, Stream
 from drafter_service.worker import DraftingWorker
 from truedraft.v1 import drafting_pb2, drafting_pb2_grpc
@@ -26,6 +27,8 @@ from truedraft.v1 import drafting_pb2, drafting_pb2_grpc
 _log = logging.getLogger(__name__)
 
 _STOP_GRACE_S = 0.5
+# Verifiers end their streams when nothing is under way on them, which may be a prompt's first block.
+_LEAVE_S = 5.0
 _OPTIONS = [
     # Without it two servers may share a port, and a range's next port would never be tried.
     ("grpc.so_reuseport", 0),
@@ -42,7 +45,7 @@ _OPTIONS = [
 
 
 class DraftingServer(drafting_pb2_grpc.DraftingServiceServicer):
-    """Serves any number of verifiers' streams with one drafter.
+    """Serves any number of verifiers' streams with one drafter. load: what they want of it.
 
     tokenizer_hash, vocab_size: of the target's tokenizer, which verifiers must share; replica: this
     server's name; channel: its certificates. Everything but drafting itself runs on the event loop of
@@ -74,6 +77,9 @@ class DraftingServer(drafting_pb2_grpc.DraftingServiceServicer):
         self._tracer = tracer
         self._channel = channel
         self._worker = DraftingWorker(drafter)
+        self.load = Load()
+        # Set once it is to end, to be told to new streams too; and when none is left.
+        self._leaving, self._left = False, asyncio.Event()
         self._server: grpc.aio.Server | None = None
         self.address = ""
 
@@ -116,6 +122,15 @@ class DraftingServer(drafting_pb2_grpc.DraftingServiceServicer):
         self._server = server
         return self.address
 
+    async def leave(self, seconds: float = _LEAVE_S) -> None:
+        """Has verifiers end their streams, for at most so long: no block is lost that way."""
+        self._leaving = True
+        for stream in self._streams.values():
+            stream.leave()
+        if self._streams:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._left.wait(), seconds)
+
     async def stop(self) -> None:
         """End all streams, then the drafting thread; no error if not started."""
         server, self._server = self._server, None
@@ -140,14 +155,18 @@ class DraftingServer(drafting_pb2_grpc.DraftingServiceServicer):
             await context.write(drafting_pb2.DraftResponse(fault=refusal))
             return
         number = next(self._numbers)
-        stream = Stream(self._replica, self._vocab_size, self._worker, self._tracer, context)
+        stream = Stream(self._replica, self._vocab_size, self._worker, self._tracer, context, self.load)
         self._streams[number] = stream
         try:
             await context.write(drafting_pb2.DraftResponse(welcome=self._welcome(number)))
+            if self._leaving:
+                stream.leave()
             async for request in request_iterator:
                 stream.handle(request)
         finally:
             del self._streams[number]
+            if self._leaving and not self._streams:
+                self._left.set()
             await stream.end()
 
     async def Feed(  # noqa: N802 - the wire's name

@@ -16,6 +16,7 @@ from cluster.drafting.wire import put_proposal, take_features
 from cluster.speculation.messages import DraftBlock, DrafterIdentity, SessionSpec
 from cluster.telemetry import context as trace_context
 from cluster.telemetry import names
+from drafter_service.load import Load
 from drafter_service.sessions import Ahead, Session, SessionFault, StreamSessions
 from drafter_service.worker import Drafted, DraftingWorker, Work
 from truedraft.v1 import drafting_pb2
@@ -41,15 +42,23 @@ class Replica:
 
 
 class Stream:
-    """Lives on the event loop that creates it. vocab_size: ids at or above it are refused."""
+    """Lives on the event loop that creates it. vocab_size: ids at or above it are refused; load: of the
+    replica."""
 
     def __init__(
-        self, replica: Replica, vocab_size: int, worker: DraftingWorker, tracer: Tracer, context: Context
+        self,
+        replica: Replica,
+        vocab_size: int,
+        worker: DraftingWorker,
+        tracer: Tracer,
+        context: Context,
+        load: Load,
     ) -> None:
         self._replica = replica
         self._worker = worker
         self._tracer = tracer
         self._context = context
+        self._load = load
         self._sessions = StreamSessions(vocab_size)
         self._loop = asyncio.get_running_loop()
         self._outbox: asyncio.Queue[drafting_pb2.DraftResponse] = asyncio.Queue()
@@ -117,6 +126,10 @@ class Stream:
             dropped = self._early.pop(next(iter(self._early)))
             held -= sum(len(each.rows) for each in dropped)
 
+    def leave(self) -> None:
+        """Tells the verifier that the replica is about to end."""
+        self._send(drafting_pb2.DraftResponse(leaving=drafting_pb2.Leaving()))
+
     async def end(self) -> None:
         """Close what is open and let the writer go; nothing is written from here on."""
         self._ended = True
@@ -137,7 +150,12 @@ class Stream:
                 self._go_on(plan, session, block)
         elif not plan.held:
             span, upto = self._span(plan), len(session.tokens)
-            done = self._on_loop(lambda drafted: self._answer(plan, session, span, drafted))
+
+            def answer(drafted: Drafted) -> None:
+                self._load.add(-1)
+                self._answer(plan, session, span, drafted)
+
+            done = self._on_loop(answer)
             reads = self._replica.features is not None
 
             def begin() -> bool:
@@ -145,6 +163,7 @@ class Stream:
                 there = not reads or session.fed >= upto - 1
                 if there:
                     fused = session.fused(upto - 1) if reads else None
+                    self._load.add(1)
                     self._worker.submit(
                         Work(session, upto, plan.block_length, done, plan.stop_below, fused=fused)
                     )

@@ -25,7 +25,7 @@ from verifier_service.drafting.metering import register_drafting
 from verifier_service.drafting.pools import Pools
 from verifier_service.drafting.port import DraftingPort
 from verifier_service.drafting.remote import HelloInfo, RemoteDrafting
-from verifier_service.drafting.resolver import ServeResolver
+from verifier_service.drafting.serve_resolver import ServeResolver
 from verifier_service.pacing import paced
 from verifier_service.spec import DraftingMode, VerifierSpec
 
@@ -73,7 +73,7 @@ class VerifierDeployment:
                 )
                 # By name: the drafters may be deployed anew, or come later.
                 handle: Any = serve.get_deployment_handle("DrafterDeployment", drafters, _check_exists=False)
-                remote = RemoteDrafting(ServeResolver(handle.info), hello, self._loop, spec.channel)
+                remote = RemoteDrafting(ServeResolver(handle), hello, self._loop, spec.channel)
                 register_drafting(self._metrics.meter, remote)
                 self._remote = remote
                 if spec.drafting is DraftingMode.REMOTE:
@@ -109,6 +109,7 @@ class VerifierDeployment:
             "row_invariant": self._numerics.row_invariant,
             "context": self._context,
             "drafting": self._remote.state if self._remote is not None else "in-process or off",
+            "drafters": self._remote.spread() if self._remote is not None else {},
             "ahead": dict(self._remote.ahead) if self._remote is not None else {},
             "costs": self._engine.measurements.summary(),
             "active": load.active,

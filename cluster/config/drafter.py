@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from cluster.channel.spec import CHANNEL_NAME, Channel
-from cluster.config.section import ACCELERATOR_LABEL, Count, Dtype, Placement, Port, Section
+from cluster.config.section import (
+    ACCELERATOR_LABEL,
+    Count,
+    Dtype,
+    Placement,
+    Port,
+    Section,
+    check_order,
+    scale,
+)
 from drafter_service.spec import DrafterKind
 from verifier_service.spec import DraftingMode
 
@@ -17,7 +26,9 @@ class Drafter(Section):
     """mode: remote drafts in the drafter deployment, local inside the verifiers (n-gram only), both where a
     request does better, off not at all; model: of a causal_lm, unset drafts with the target itself; of a
     dflash, the folder or hub id of a checkpoint that was made for the target; dtype: also of the features
-    that a dflash is sent; ports: first and last of a range to listen on, unset takes any free port.
+    that a dflash is sent; ports: first and last of a range to listen on, unset takes any free port;
+    max_replicas: how many Serve may add to while of each more than target_blocks blocks are wanted at a time,
+    on average; unset: none.
     """
 
     mode: DraftingMode = DraftingMode.REMOTE
@@ -28,7 +39,22 @@ class Drafter(Section):
     threads: int = Field(default=0, ge=0)
     ports: tuple[Port, Port] | None = None
     replicas: Count = 1
+    max_replicas: Count | None = None
+    target_blocks: float = Field(default=4.0, gt=0)
     placement: Placement = Placement(num_gpus=1.0, label_selector={ACCELERATOR_LABEL: "L4"})
+
+    def scale(self) -> dict[str, Any]:
+        """For a Serve deployment's options."""
+        options = scale(self.replicas, self.max_replicas, self.target_blocks)
+        if "autoscaling_config" in options:
+            policy = {"policy_function": "drafter_service.scaling:by_wanted_blocks"}
+            options["autoscaling_config"]["policy"] = policy
+        return options
+
+    @model_validator(mode="after")
+    def _replicas_are_ordered(self) -> Self:
+        check_order(self.replicas, self.max_replicas)
+        return self
 
     @field_validator("mode", mode="before")
     @classmethod

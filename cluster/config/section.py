@@ -36,3 +36,17 @@ class Placement(Section):
         if self.resources:
             options["resources"] = dict(self.resources)
         return options
+
+
+def check_order(replicas: int, most: int | None) -> None:
+    """Raises ValueError for bounds of replicas that contradict each other."""
+    if most is not None and most < replicas:
+        raise ValueError(f"max_replicas must be at least replicas = {replicas}, got {most}")
+
+
+def scale(replicas: int, most: int | None, target: float) -> dict[str, Any]:
+    """For a Serve deployment's options. target: of the load of each, where Serve may add replicas."""
+    if most is None:
+        return {"num_replicas": replicas}
+    bounds = {"min_replicas": replicas, "max_replicas": most}
+    return {"autoscaling_config": {**bounds, "target_ongoing_requests": target}}

@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from cluster.config.section import ACCELERATOR_LABEL, Count, Placement, Section
+from cluster.config.section import ACCELERATOR_LABEL, Count, Placement, Section, check_order, scale
 from cluster.scheduling.registry import PlannerName
 
 
@@ -41,17 +41,11 @@ class Verifier(Section):
 
     def scale(self) -> dict[str, Any]:
         """For a Serve deployment's options."""
-        if self.max_replicas is None:
-            return {"num_replicas": self.replicas}
-        bounds = {"min_replicas": self.replicas, "max_replicas": self.max_replicas}
-        return {"autoscaling_config": {**bounds, "target_ongoing_requests": self.max_active}}
+        return scale(self.replicas, self.max_replicas, self.max_active)
 
     @model_validator(mode="after")
     def _replicas_are_ordered(self) -> Self:
-        if self.max_replicas is not None and self.max_replicas < self.replicas:
-            raise ValueError(
-                f"max_replicas must be at least replicas = {self.replicas}, got {self.max_replicas}"
-            )
+        check_order(self.replicas, self.max_replicas)
         return self
 
     @model_validator(mode="after")

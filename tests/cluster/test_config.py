@@ -1,8 +1,10 @@
 """One configuration for everything, and mistakes that name their field."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
+from ray.serve.config import AutoscalingConfig
 
 from cluster.channel.spec import Channel
 from cluster.checkpoints import DEFAULT_REFERENCE
@@ -131,11 +133,18 @@ def test_whoever_comes_is_let_in_only_by_a_word():
     assert "without keys_file" in complaint("gateway.keys_file=/keys.yaml", "gateway.anonymous=true")
 
 
-def test_verifiers_follow_the_load_between_two_bounds():
+def test_both_roles_follow_their_load_between_two_bounds():
     assert ClusterConfig().verifier.scale() == {"num_replicas": 1}
     assert load_config(None, ["verifier.max_replicas=3"]).verifier.scale() == {
         "autoscaling_config": {"min_replicas": 1, "max_replicas": 3, "target_ongoing_requests": 16}
     }
+    assert ClusterConfig().drafter.scale() == {"num_replicas": 1}
+    scaled = load_config(None, ["drafter.max_replicas=3", "drafter.target_blocks=2"]).drafter.scale()
+    policy = AutoscalingConfig(**scaled["autoscaling_config"]).policy.get_policy()
+    for wanted, replicas in (({}, 1), ({"a": 0.5}, 1), ({"a": 3.0, "b": 2.0}, 2.5)):
+        config = SimpleNamespace(target_ongoing_requests=2.0)
+        context = SimpleNamespace(aggregated_metrics={"blocks": wanted}, config=config)
+        assert policy(context) == (replicas, {})
 
 
 def test_the_drafting_mode_reaches_the_verifier():
@@ -182,6 +191,7 @@ def test_a_request_must_fit_the_cache():
             "verifier={replicas: 2, max_replicas: 1}",
             "max_replicas must be at least replicas = 2",
         ),
+        ("drafter={replicas: 3, max_replicas: 2}", "max_replicas must be at least replicas = 3"),
         ("verifier.proposal_entries=0", "verifier.proposal_entries: "),
         ("verifier.draft_patience_s=0", "verifier.draft_patience_s: "),
         ("laws.allowed=[none]", "laws: the default law 'coupled' is not among the allowed laws"),

@@ -91,6 +91,25 @@ async def peer(server, hello=True):
         peer.call.cancel()
 
 
+async def test_what_is_wanted_of_it_is_its_load(server, drafter):
+    async with peer(server) as verifier:
+        drafter.gate.clear()
+        for sequence in (0, 1):
+            await verifier.open([1, 2], sequence)
+            await verifier.plan([1, 2], sequence=sequence)
+        await until(lambda: server.load.wanted == 2)
+        server.load.average()
+        await asyncio.sleep(0.05)
+        assert server.load.average() == 2.0
+        drafter.gate.set()
+        for _ in range(2):
+            assert isinstance(await verifier.hear(), pb.Block)
+        assert server.load.wanted == 0
+        server.load.average()
+        await asyncio.sleep(0.01)
+        assert server.load.average() == 0.0
+
+
 async def test_welcome_says_who_drafts_and_each_start_is_another_incarnation(server, drafter, spans):
     async with peer(server, hello=False) as verifier:
         welcome = await verifier.hello()

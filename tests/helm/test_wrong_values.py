@@ -132,6 +132,7 @@ TOGETHER = [
     "verifier.max_active=57",
     "verifier={step_rows: 100}",
     "verifier={replicas: 2, max_replicas: 1}",
+    "drafter={replicas: 2, max_replicas: 1}",
     "drafter.model=x",
     "drafter={mode: local, kind: causal_lm}",
     "drafter.ports=[9, 8]",

@@ -14,7 +14,7 @@ def register_drafting(meter: Meter, drafting: RemoteDrafting) -> None:
     gauge(
         meter,
         names.DRAFTER_CONNECTED,
-        "1 with a stream to a drafter",
+        "1 with a stream to some drafter",
         lambda: [(float(drafting.state == "connected"), {})],
     )
     counter(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections import Counter
 from collections.abc import Callable
 
@@ -14,10 +15,11 @@ from cluster.channel.spec import LOOPBACK, Channel
 from cluster.speculation.messages import DraftBlock, SessionSpec
 from truedraft.v1 import drafting_pb2
 from verifier_service.drafting.connection import Connection, ConnectionLostError, HelloInfo
+from verifier_service.drafting.link import Link
+from verifier_service.drafting.links import Links
 from verifier_service.drafting.port import Deliver, DraftReply, DraftTicket, Fallback
 from verifier_service.drafting.resolver import Resolver
 from verifier_service.drafting.sequences import AheadBlock, OutOfOrderError, Sequence, checked, mismatch
-from verifier_service.drafting.upkeep import Upkeep
 
 __all__ = ["HelloInfo", "RemoteDrafting"]
 
@@ -29,13 +31,16 @@ _FINAL = (drafting_pb2.FAULT_CODE_UNSUPPORTED_LAW, drafting_pb2.FAULT_CODE_INVAL
 
 
 class RemoteDrafting:
-    """A DraftingPort on one stream to one drafter replica at a time, kept up in the background.
+    """A DraftingPort on streams to all drafter replicas, kept up in the background. A sequence stays with the
+    replica that it was opened on while that serves it, and while it has not much more to do than others; it
+    moves between two rounds, and is opened there anew from what is held here.
 
     loop: where everything but the port's methods runs, and where replies are delivered from; it
     must run while the engine does; channel: the certificates. Connecting begins with `connect` and
     ends with `aclose`.
     dropped: responses that answered nothing that was asked, by what was wrong with them; ahead: tokens
-    that were drafted ahead and "used", or "wasted"; traffic: bytes of messages, "sent" and "received".
+    that were drafted ahead and "used", or "wasted"; traffic: bytes of messages, "sent" and "received"; moved:
+    sequences that went on to draft elsewhere while their replica was there.
     """
 
     def __init__(
@@ -48,20 +53,23 @@ class RemoteDrafting:
         self._vocab_size = hello.vocab_size
         self._loop = loop
         self.traffic: Counter[str] = Counter()
-        self._upkeep = Upkeep(resolver, hello, channel, self.traffic, self._receive, self._lost)
+        self._links = Links(resolver, hello, channel, self.traffic, self._receive, self._lost, self._looked)
         self._deliver: Deliver | None = None
         self._sequences: dict[int, Sequence] = {}
         self._maintenance: asyncio.Task[None] | None = None
         self._closed = False
-        # Plans: the newest, and the newest when a failure was last counted.
-        self._newest = self._counted = 0
         self.dropped: Counter[str] = Counter()
         self.ahead: Counter[str] = Counter()
+        self.moved = 0
 
     @property
     def state(self) -> str:
-        """Of the stream; see Upkeep."""
-        return self._upkeep.state
+        """Of the streams; see Links."""
+        return self._links.state
+
+    def spread(self) -> dict[str, int]:
+        """Open sequences by the replica that drafts for them."""
+        return self._links.spread()
 
     # The port: any thread.
 
@@ -85,12 +93,12 @@ class RemoteDrafting:
         self._call(self._close, sequence, reason)
 
     async def aclose(self) -> None:
-        """Ends the stream; on the loop. Tickets from then on are answered with NO_DRAFTER."""
+        """Ends the streams; on the loop. Tickets from then on are answered with NO_DRAFTER."""
         self._closed = True
         if self._maintenance is not None:
             self._maintenance.cancel()
             await asyncio.gather(self._maintenance, return_exceptions=True)
-        await self._upkeep.close()
+        await self._links.aclose()
 
     def _call(self, function: Callable[..., None], *arguments: object) -> bool:
         try:
@@ -103,7 +111,7 @@ class RemoteDrafting:
 
     def _start(self) -> None:
         if self._maintenance is None and not self._closed:
-            self._maintenance = self._loop.create_task(self._upkeep.run())
+            self._maintenance = self._loop.create_task(self._links.run())
 
     def _open(self, spec: SessionSpec) -> None:
         held = self._sequences.get(spec.sequence)
@@ -111,15 +119,57 @@ class RemoteDrafting:
         if held is not None:
             # Blocks still under way for the last use of the number must not fit.
             sequence.epoch = held.epoch
+            self._leave(held)
         self._sequences[spec.sequence] = sequence
-        if self._upkeep.connection is not None:
-            self._send_open(self._upkeep.connection, sequence)
+        connection = self._connection(sequence)
+        if connection is not None:
+            self._send_open(connection, sequence)
+
+    def _connection(self, sequence: Sequence) -> Connection | None:
+        """The stream that the sequence drafts on from now on; None if there is none."""
+        link = sequence.link
+        if link is None or not link.usable or sequence.moves:
+            if link is not None and link.connection is not None:
+                self._send_close(link.connection, sequence, "it drafts elsewhere")
+            self._leave(sequence)
+            sequence.link, sequence.moves = self._links.lightest(sequence.moves), False
+            if sequence.link is not None:
+                sequence.link.sequences += 1
+                self.moved += link is not None and sequence.link is not link
+        return sequence.link.connection if sequence.link is not None else None
+
+    def _leave(self, sequence: Sequence) -> None:
+        if sequence.link is not None:
+            sequence.link.sequences -= 1
+            sequence.link = None
+        if sequence.ahead is not None:
+            # Who drafts next continues what is committed, and knows nothing of a guess.
+            self.ahead["wasted"] += len(sequence.ahead.content.tokens)
+            sequence.ahead = None
+
+    def _looked(self) -> None:
+        """Sequences of a replica that has too much to do move with their next plans, by lot: as many as are
+        too many there, of all verifiers."""
+        for sequence in self._sequences.values():
+            link = sequence.link
+            sequence.moves = link is not None and random.random() < self._links.excess(link)
+        for link in self._links.leaving:
+            self._end_idle(link)
+
+    def _end_idle(self, link: Link) -> None:
+        """Ends the stream to a replica that is leaving once nothing is under way on it."""
+        on_it = [each for each in self._sequences.values() if each.link is link]
+        if all(each.ticket is None for each in on_it):
+            for sequence in on_it:
+                self._leave(sequence)
+            self._links.end(link)
 
     def _feed(self, number: int, rows: Tensor) -> None:
-        sequence, connection = self._sequences.get(number), self._upkeep.connection
+        sequence = self._sequences.get(number)
         if sequence is not None:
             # Also without a connection: the next drafter needs all of them.
             sequence.fused.append(rows)
+            connection = sequence.link.connection if sequence.link is not None else None
             if connection is not None and sequence.stream == connection.number:
                 self._send_features(connection, sequence)
 
@@ -139,16 +189,19 @@ class RemoteDrafting:
         except OutOfOrderError as error:
             self._reply(ticket, Fallback.DRAFTER_FAULT, str(error))
             return
-        if self._upkeep.connection is None:
+        if sequence.ticket is not None and sequence.link is not None:
+            # The engine went on without the block.
+            sequence.link.failed(sequence.ticket.plan_id)
+            sequence.ticket = None
+        connection = self._connection(sequence)
+        if connection is None or sequence.link is None:
             # The fallback says all there is to say, unless a drafter was found and refused.
             self._reply(ticket, Fallback.NO_DRAFTER, self.state if self.state.startswith("refused") else "")
             return
-        if sequence.ticket is not None:
-            # The engine went on without the block.
-            self._failed(sequence.ticket)
-        sequence.ticket, self._newest = ticket, ticket.plan_id
+        sequence.ticket = ticket
+        sequence.link.asked(ticket.plan_id)
         held = self._ahead_of(sequence, ticket)
-        self._send_plan(self._upkeep.connection, sequence, ticket, held is not None)
+        self._send_plan(connection, sequence, ticket, held is not None)
         if held is not None and sequence.ticket is ticket:
             self._use_ahead(sequence, ticket, held)
 
@@ -168,13 +221,17 @@ class RemoteDrafting:
 
     def _close(self, number: int, reason: str) -> None:
         sequence = self._sequences.pop(number, None)
-        if sequence is not None and sequence.ahead is not None:
-            self.ahead["wasted"] += len(sequence.ahead.content.tokens)
-        connection = self._upkeep.connection
-        if sequence is None or connection is None or sequence.stream != connection.number:
-            return
-        message = drafting_pb2.Close(sequence=number, epoch=sequence.epoch, reason=reason)
-        connection.send(drafting_pb2.DraftRequest(close=message))
+        if sequence is not None:
+            link = sequence.link
+            if link is not None and link.connection is not None:
+                self._send_close(link.connection, sequence, reason)
+            self._leave(sequence)
+
+    @staticmethod
+    def _send_close(connection: Connection, sequence: Sequence, reason: str) -> None:
+        if sequence.stream == connection.number:
+            message = drafting_pb2.Close(sequence=sequence.spec.sequence, epoch=sequence.epoch, reason=reason)
+            connection.send(drafting_pb2.DraftRequest(close=message))
 
     def _send_open(self, connection: Connection, sequence: Sequence) -> None:
         connection.send(drafting_pb2.DraftRequest(open=sequence.open(connection.number)))
@@ -192,20 +249,24 @@ class RemoteDrafting:
             plan = sequence.plan(ticket, connection.context, connection.longest, held)
             connection.send(drafting_pb2.DraftRequest(plan=plan))
 
-    def _receive(self, response: drafting_pb2.DraftResponse) -> None:
+    def _receive(self, link: Link, response: drafting_pb2.DraftResponse) -> None:
         match response.WhichOneof("message"):
             case "block":
-                self._on_block(response.block)
+                self._on_block(link, response.block)
+            case "leaving":
+                link.leaving = True
             case "fault" if response.fault.epoch == 0:
                 raise ConnectionLostError(f"the drafter faulted the stream: {response.fault.detail}")
             case "fault":
-                self._on_fault(response.fault)
+                self._on_fault(link, response.fault)
             case _:
                 self.dropped["unknown"] += 1
+        if link.leaving:
+            self._end_idle(link)
 
-    def _on_block(self, block: drafting_pb2.Block) -> None:
-        connection, sequence = self._upkeep.connection, self._sequences.get(block.sequence)
-        if connection is None or sequence is None:
+    def _on_block(self, link: Link, block: drafting_pb2.Block) -> None:
+        connection, sequence = link.connection, self._sequences.get(block.sequence)
+        if connection is None or sequence is None or sequence.link is not link:
             self.dropped["sequence"] += 1
             return
         if block.ahead:
@@ -249,9 +310,10 @@ class RemoteDrafting:
             sequence.ahead = None
             self._use_ahead(sequence, ticket, pushed)
 
-    def _on_fault(self, fault: drafting_pb2.Fault) -> None:
-        sequence, connection = self._sequences.get(fault.sequence), self._upkeep.connection
-        if sequence is None or connection is None or fault.epoch != sequence.epoch:
+    def _on_fault(self, link: Link, fault: drafting_pb2.Fault) -> None:
+        sequence, connection = self._sequences.get(fault.sequence), link.connection
+        known = sequence is not None and sequence.link is link and fault.epoch == sequence.epoch
+        if sequence is None or connection is None or not known:
             self.dropped["fault"] += 1
             return
         ticket = sequence.ticket
@@ -282,11 +344,12 @@ class RemoteDrafting:
         ahead: bool = False,
     ) -> None:
         sequence.ticket, sequence.answered = None, ticket.plan_id if ahead else 0
-        if block is not None:
-            self._upkeep.answered()
-        elif fallback not in (Fallback.NO_DRAFTER, Fallback.STREAM_RESET):
-            self._failed(ticket)
-        connection = self._upkeep.connection
+        link = sequence.link
+        if link is not None and block is not None:
+            link.answered()
+        elif link is not None and fallback not in (Fallback.NO_DRAFTER, Fallback.STREAM_RESET):
+            link.failed(ticket.plan_id)
+        connection = link.connection if link is not None else None
         self._hand_over(
             DraftReply(
                 ticket.sequence,
@@ -302,12 +365,6 @@ class RemoteDrafting:
             )
         )
 
-    def _failed(self, ticket: DraftTicket) -> None:
-        """Counts a failure. Tickets that were under way together fail together, and count as one."""
-        if ticket.plan_id > self._counted:
-            self._counted = self._newest
-            self._upkeep.failed()
-
     def _reply(self, ticket: DraftTicket, fallback: Fallback, detail: str) -> None:
         self._hand_over(self._without_block(ticket, fallback, detail))
 
@@ -322,9 +379,9 @@ class RemoteDrafting:
         except Exception:
             _log.exception("a draft reply could not be delivered")
 
-    def _lost(self, fallback: Fallback, detail: str) -> None:
+    def _lost(self, link: Link, fallback: Fallback, detail: str) -> None:
         for sequence in self._sequences.values():
-            if sequence.ticket is not None:
-                self._answer(sequence, sequence.ticket, fallback, detail)
-            # The next drafter continues what is committed, and knows nothing of a guess.
-            sequence.ahead = None
+            if sequence.link is link:
+                if sequence.ticket is not None:
+                    self._answer(sequence, sequence.ticket, fallback, detail)
+                self._leave(sequence)

@@ -14,6 +14,7 @@ from cluster.drafting.wire import MAX_FEATURES_BYTES, feature_rows, open_message
 from cluster.speculation.messages import DraftBlock, SessionSpec
 from truedraft.v1 import drafting_pb2
 from verifier_service.drafting.checking import fault_of
+from verifier_service.drafting.link import Link
 from verifier_service.drafting.port import DraftTicket
 
 
@@ -39,7 +40,8 @@ class AheadBlock:
 class Sequence:
     """tokens: prompt and committed; epoch: of the last Open; sent: tokens the drafter has in that epoch.
 
-    stream: number of the stream that `epoch` was opened on, 0 for none; ticket: the one to be answered;
+    link: to the replica that drafts for it, None without one; moves: it is to draft elsewhere from its next
+    plan on; stream: number of the stream that `epoch` was opened on, 0 for none; ticket: to be answered;
     asked: tokens that the drafter was asked for; answered: the last plan, if a block drafted ahead answered
     it; grants: the latest to draft ahead, plan and length; ahead: a block that was pushed under one of them
     and not used so far; reopened: the plan that the sequence was opened again for; refused: why this
@@ -51,6 +53,8 @@ class Sequence:
     tokens: list[int] = field(init=False)
     epoch: int = 0
     sent: int = 0
+    link: Link | None = None
+    moves: bool = False
     stream: int = 0
     ticket: DraftTicket | None = None
     asked: int = 0

@@ -24,12 +24,13 @@
 {{- if lt $rows (int $needed) -}}
 {{- fail (printf "config.verifier.step_rows is %d, less than max_active x (block_length + 1), which is %d." $rows $needed) -}}
 {{- end -}}
-{{- $replicas := int (dig "replicas" 1 $verifier) -}}
-{{- if and $verifier.max_replicas (lt (int $verifier.max_replicas) $replicas) -}}
-{{- fail (printf "config.verifier.max_replicas is %d, less than replicas, which is %d." (int $verifier.max_replicas) $replicas) -}}
-{{- end -}}
-
 {{- $drafter := default dict .drafter -}}
+{{- range $role, $section := dict "verifier" $verifier "drafter" $drafter -}}
+{{- $replicas := int (dig "replicas" 1 $section) -}}
+{{- if and $section.max_replicas (lt (int $section.max_replicas) $replicas) -}}
+{{- fail (printf "config.%s.max_replicas is %d, less than replicas, which is %d." $role (int $section.max_replicas) $replicas) -}}
+{{- end -}}
+{{- end -}}
 {{- $kind := dig "kind" "ngram" $drafter -}}
 {{- if and (eq $kind "ngram") $drafter.model -}}
 {{- fail "config.drafter.model is set, but config.drafter.kind ngram takes none." -}}

@@ -111,7 +111,17 @@ applications:
       {{- toYaml $drafting | nindent 6 }}
     deployments:
       - name: DrafterDeployment
+        {{- $drafter := dig "drafter" dict .Values.config }}
+        {{- if $drafter.max_replicas }}
+        autoscaling_config:
+          min_replicas: {{ include "truedraft.replicas" (dict "root" . "role" "drafter") }}
+          max_replicas: {{ $drafter.max_replicas }}
+          target_ongoing_requests: {{ default 4 $drafter.target_blocks }}
+          policy:
+            policy_function: drafter_service.scaling:by_wanted_blocks
+        {{- else }}
         num_replicas: {{ include "truedraft.replicas" (dict "root" . "role" "drafter") }}
+        {{- end }}
 {{- end }}
 {{- end -}}
 

@@ -53,14 +53,16 @@ class DraftRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., close: _Optional[_Union[Close, _Mapping]] = ...) -> None: ...
 
 class DraftResponse(_message.Message):
-    __slots__ = ("welcome", "block", "fault")
+    __slots__ = ("welcome", "block", "fault", "leaving")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     BLOCK_FIELD_NUMBER: _ClassVar[int]
     FAULT_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     block: Block
     fault: Fault
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., block: _Optional[_Union[Block, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ...) -> None: ...
+    leaving: Leaving
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., block: _Optional[_Union[Block, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("protocol_version", "tokenizer_hash", "vocab_size", "target_model", "target_revision", "verifier_replica", "feature_layers", "projection_digest", "feature_dtype")
@@ -213,6 +215,10 @@ class Close(_message.Message):
     epoch: int
     reason: str
     def __init__(self, sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Leaving(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class Fault(_message.Message):
     __slots__ = ("code", "detail", "sequence", "epoch", "plan_id")

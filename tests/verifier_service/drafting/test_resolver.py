@@ -1,85 +1,50 @@
 import asyncio
-from contextlib import asynccontextmanager
-from types import SimpleNamespace
 
-from verifier_service.drafting.resolver import Address, ServeResolver, StaticResolver
+from ray.serve.exceptions import DeploymentUnavailableError
+
+from verifier_service.drafting.resolver import Address, StaticResolver
+from verifier_service.drafting.serve_resolver import ServeResolver
 
 
-class Router:
-    """Chooses among `replicas` in turn; waits while there are none, as Serve's router does."""
+class Handle:
+    """Answers for every replica of `replicas`, an error among them included; never while it is None."""
 
     def __init__(self, *replicas):
         self.replicas = list(replicas)
-        self.changed = asyncio.Event()
-        self.asked = self.reserved = self.waiting = 0
-        self.error = None
 
-    @asynccontextmanager
-    async def choose_replica(self):
-        if self.error is not None:
-            raise self.error
-        self.waiting += 1
-        try:
-            while not self.replicas:
-                self.changed.clear()
-                await self.changed.wait()
-        finally:
-            self.waiting -= 1
-        name = self.replicas[self.asked % len(self.replicas)]
-        self.asked += 1
-        self.reserved += 1
-        try:
-            yield SimpleNamespace(replica_metadata={"address": f"{name}:1", "replica": name} if name else {})
-        finally:
-            self.reserved -= 1
+    def broadcast(self, method_name):
+        assert method_name == "whereabouts"
+        return self
+
+    async def results_async(self, *, timeout_s, return_exceptions):
+        assert return_exceptions
+        if not self.replicas:
+            raise DeploymentUnavailableError("drafters")
+        if None in self.replicas:
+            await asyncio.sleep(timeout_s)
+            raise TimeoutError
+        return self.replicas
+
+
+def told(name, sessions=0):
+    return {"address": f"{name}:1", "replica": name, "sessions": sessions}
 
 
 async def test_static_addresses():
-    assert await StaticResolver("host:1").resolve() == Address("host:1", "host:1")
     address = None
-    resolver = StaticResolver(lambda: address)
-    assert await resolver.resolve() is None
+    resolver = StaticResolver("host:1", lambda: address)
+    assert await resolver.replicas() == [Address("host:1", "host:1")]
     address = "host:2"
-    assert await resolver.resolve(avoid="host:2") == Address("host:2", "host:2")
-    await resolver.aclose()
+    assert [each.replica for each in await resolver.replicas()] == ["host:1", "host:2"]
 
 
-async def test_a_replica_with_no_slot_left_reserved():
-    router = Router("a")
-    assert await ServeResolver(router).resolve() == Address("a:1", "a")
-    assert router.reserved == 0
+async def test_every_replica_is_found_and_none_that_died():
+    resolver = ServeResolver(Handle(told("a", 3), RuntimeError("died"), told("b")))
+    assert await resolver.replicas() == [Address("a:1", "a", 3), Address("b:1", "b", 0)]
 
 
-async def test_another_replica_is_preferred_to_the_one_to_avoid():
-    assert (await ServeResolver(Router("a", "b")).resolve(avoid="a")).replica == "b"
-    assert (await ServeResolver(Router("a")).resolve(avoid="a")).replica == "a"
-
-
-async def test_no_replica_is_an_answer_in_time_and_one_question_waits_at_most():
-    router = Router()
-    resolver = ServeResolver(router, timeout_s=0.05)
+async def test_no_replica_is_told_from_not_knowing():
+    assert await ServeResolver(Handle()).replicas() == []
     async with asyncio.timeout(1):
-        assert [await resolver.resolve() for _ in range(3)] == [None] * 3
-    assert router.waiting == 1
-    router.replicas.append("late")
-    router.changed.set()
-    assert await resolver.resolve() == Address("late:1", "late")
-    assert (router.waiting, router.reserved) == (0, 0)
-
-
-async def test_closing_gives_the_question_up():
-    router = Router()
-    resolver = ServeResolver(router, timeout_s=0.01)
-    await resolver.resolve()
-    await resolver.aclose()
-    assert router.waiting == 0
-
-
-async def test_errors_and_replicas_without_an_address_are_no_replica():
-    router = Router("")
-    resolver = ServeResolver(router)
-    assert await resolver.resolve() is None
-    router.error = RuntimeError("deployment unavailable")
-    assert await resolver.resolve() is None
-    router.error, router.replicas = None, ["a"]
-    assert (await resolver.resolve()).replica == "a"
+        assert await ServeResolver(Handle(told("a"), None), timeout_s=0.05).replicas() is None
+    assert await ServeResolver(object()).replicas() is None

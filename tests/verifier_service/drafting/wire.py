@@ -20,12 +20,13 @@ HELLO = HelloInfo("hash", VOCAB, "target", "1", "verifier-1")
 
 
 class Side:
-    """A verifier's side of the wire: tickets in, replies out."""
+    """A verifier's side of the wire: tickets in, replies out. address: of the drafter, or a resolver."""
 
     def __init__(self, address, hello=HELLO):
         self.replies = asyncio.Queue()
         loop = asyncio.get_running_loop()
-        self.remote = RemoteDrafting(StaticResolver(address), hello, loop)
+        resolver = StaticResolver(address) if callable(address) or isinstance(address, str) else address
+        self.remote = RemoteDrafting(resolver, hello, loop)
         self.remote.connect(lambda reply: loop.call_soon_threadsafe(self.replies.put_nowait, reply))
         self.texts = {}
         self.plan = 0
