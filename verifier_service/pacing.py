@@ -41,4 +41,5 @@ def _joined(commits: Sequence[Committed]) -> Committed:
         "".join(commit.text for commit in commits),
         tuple(token for commit in commits for token in commit.token_ids),
         tuple(logprob for commit in commits for logprob in commit.logprobs),
+        next((commit.so_far for commit in reversed(commits) if commit.so_far is not None), None),
     )

@@ -12,7 +12,7 @@ from enum import Enum, auto
 from cluster.scheduling import Budget, Round
 from cluster.speculation.controls import Constraint, Controller
 from cluster.speculation.messages import DraftBlock, PrefixHash, Verdict
-from cluster.speculation.provenance import Numerics, Provenance
+from cluster.speculation.provenance import Numerics, Provenance, told_of_resumed
 from cluster.speculation.request import (
     Committed,
     FinishReason,
@@ -258,7 +258,10 @@ class Sequence:
         """What is final and was not released before."""
         text, tokens = self.text.release(final)
         logprobs = tuple(self.logprobs.popleft() for _ in tokens) if self.logprobs else ()
-        released = [Committed(text, tokens, logprobs)] if text or tokens else []
+        released = []
+        if text or tokens:
+            so_far = None if final else self.tally.so_far(self.text.released)
+            released.append(Committed(text, tokens, logprobs, so_far))
         if final and (remainder := self.text.remainder()):
             released.append(Committed(remainder, ()))
         return released
@@ -266,7 +269,7 @@ class Sequence:
     def provenance(self, replica: str) -> Provenance:
         tally, request = self.tally, self.request
         counts, resumed = Counter(tally.origins), len(request.resumed_ids)
-        told = [f"{resumed} tokens were resumed, of which all this says nothing"] if resumed else []
+        told = [told_of_resumed(resumed)] if resumed else []
         return Provenance(
             requested_law=request.requested_law,
             effective_law=request.law,

@@ -11,6 +11,7 @@ from cluster.speculation.claim import round_claim
 from cluster.speculation.distortion import Distortion, DistortionTotals
 from cluster.speculation.law import Claim, Law
 from cluster.speculation.messages import DraftBlock, DrafterIdentity, Verdict
+from cluster.speculation.provenance import SoFar
 from verifier_service.drafting.port import DraftReply, Fallback
 
 
@@ -48,6 +49,10 @@ class Tally:
     certain: int = 0
     unproven: int = 0
     meanwhile: int = 0
+    # Of the first so many tokens, for `so_far`: an answer may be long.
+    _counted: Counter[Origin] = field(default_factory=Counter)
+    _doubtful: int = 0
+    _upto: int = 0
 
     @property
     def _sends_rows(self) -> bool:
@@ -88,6 +93,24 @@ class Tally:
         else:
             whole = verdict.accepted == len(block.tokens)
             self.origins.append(Origin.BONUS if whole else Origin.CORRECTION)
+
+    def so_far(self, released: int) -> SoFar:
+        """Of an answer that goes on. released: tokens, which are not taken back any more."""
+        self._counted.update(self.origins[self._upto : released])
+        self._doubtful += sum(self.doubts[self._upto : released])
+        self._upto = released
+        return SoFar(
+            claim=self.claim,
+            drafters=tuple(self.drafters),
+            rounds=self.rounds,
+            draft_tokens=self.drafted,
+            accepted_tokens=self._counted[Origin.ACCEPTED],
+            correction_tokens=self._counted[Origin.CORRECTION],
+            bonus_tokens=self._counted[Origin.BONUS],
+            fallbacks=tuple((str(reason), count) for reason, count in self.fallbacks.items()),
+            meanwhile_rounds=self.meanwhile,
+            uncertain_positions=self._doubtful if self.doubts else None,
+        )
 
     def ledger(self) -> DistortionTotals | None:
         """None under a strict law."""

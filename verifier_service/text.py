@@ -54,6 +54,11 @@ class TextStream:
         """Tokens of the answer that were pushed; fewer once a stop string has cut it."""
         return len(self._tokens) - self._resumed
 
+    @property
+    def released(self) -> int:
+        """Tokens of the answer that were released."""
+        return self._released_tokens - self._resumed
+
     def push(self, token: int) -> bool:
         """Adds a token; True if it completes a stop string, which is then cut off together with
         every token that contributed to it."""

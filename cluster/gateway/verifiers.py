@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Protocol
@@ -15,6 +16,7 @@ from cluster.gateway.errors import Reason, RequestError
 from cluster.gateway.invalid import InvalidRequestError
 from cluster.speculation.catalogue import LAWS
 from cluster.speculation.law import Claim, Law
+from cluster.speculation.provenance import Provenance, SoFar, told_of_resumed
 from cluster.speculation.request import (
     Committed,
     Failed,
@@ -60,6 +62,8 @@ async def decoded(
     sequence.
     """
     tokens: list[int] = []
+    # Of each verifier that was lost, as far as it told.
+    parts: list[SoFar] = []
     losses, refusals = 0, 0
     while True:
         part = request
@@ -70,7 +74,7 @@ async def decoded(
                 request_id=f"{request.request_id}-{losses}",
                 resumed_ids=(*request.resumed_ids, *tokens),
             )
-        before, rest = len(tokens), []
+        before, rest, told = len(tokens), [], None
         try:
             async with aclosing(_part(verify, part, patience)) as events:
                 async for event in events:
@@ -79,13 +83,16 @@ async def decoded(
                             rest.append(event)
                         case Committed():
                             tokens.extend(event.token_ids)
+                            told = event.so_far or told
                             yield event
                         case Finished():
                             for text in rest:
                                 yield text
-                            yield _whole(event, request.law, losses, before)
+                            yield _whole(event, request, losses, before, parts)
                             return
         except RequestError as error:
+            if told is not None:
+                parts.append(told)
             if error.reason is Reason.VERIFIER_LOST and losses < _LOSSES:
                 losses += 1
                 lost(len(tokens))
@@ -100,10 +107,14 @@ async def decoded(
             await asyncio.sleep(_PAUSE_S)
 
 
-def _whole(end: Finished, law: Law, losses: int, before: int) -> Finished:
-    """The end of an answer whose verifiers were lost but the last. before: tokens that it did not emit."""
+def _whole(
+    end: Finished, request: GenerationRequest, losses: int, before: int, parts: Sequence[SoFar]
+) -> Finished:
+    """The end of an answer whose verifiers were lost but the last. before: tokens that it did not emit;
+    parts: what the others had told with these."""
     if not losses:
         return end
+    law, last = request.law, end.provenance
     verifiers = "verifier was" if losses == 1 else "verifiers were"
     reason = (
         f"{losses} {verifiers} lost before this one, which went on from the {before} tokens that were sent"
@@ -111,17 +122,36 @@ def _whole(end: Finished, law: Law, losses: int, before: int) -> Finished:
     strongest = _strongest_claim(law, before)
     if LAWS[law.name].sends_rows and LAWS[law.name].lossless:
         reason += f"; how many these are may depend on what followed, so that the law of {law} is not proven"
+    reason += "; what was done after them is not counted, and sentences on rounds are on the last one's"
+    # It was told that the sent tokens are resumed as well.
+    reasons = [each for each in last.reasons if each != told_of_resumed(len(request.resumed_ids) + before)]
+    if request.resumed_ids:
+        reasons.insert(0, told_of_resumed(len(request.resumed_ids)))
+    fallbacks = Counter(last.fallbacks)
+    for part in parts:
+        fallbacks.update(dict(part.fallbacks))
+    every: list[SoFar | Provenance] = [*parts, last]
+    doubts = [part.uncertain_positions for part in every if part.uncertain_positions is not None]
     provenance = replace(
-        end.provenance,
-        claim=min(end.provenance.claim, strongest),
-        reasons=(reason, *end.provenance.reasons),
+        last,
+        claim=min(last.claim, strongest, *(part.claim for part in parts)),
+        reasons=(reason, *reasons),
+        drafters=tuple(dict.fromkeys(drafter for part in every for drafter in part.drafters)),
+        rounds=sum(part.rounds for part in every),
+        draft_tokens=sum(part.draft_tokens for part in every),
+        accepted_tokens=sum(part.accepted_tokens for part in every),
+        correction_tokens=sum(part.correction_tokens for part in every),
+        bonus_tokens=sum(part.bonus_tokens for part in every),
+        fallbacks=dict(fallbacks),
+        meanwhile_rounds=sum(part.meanwhile_rounds for part in every),
+        uncertain_positions=sum(doubts) if doubts else None,
         verifiers_lost=losses,
     )
     return replace(end, output_tokens=before + end.output_tokens, provenance=provenance)
 
 
 def _strongest_claim(law: Law, before: int) -> Claim:
-    """Of an answer of which `before` tokens, and nothing that was known of them, are a lost verifier's.
+    """Of an answer of which `before` tokens are a lost verifier's.
 
     A loss chooses what is drawn anew, which is what was not sent; and that may depend on what it was: tokens
     that might begin a stop string are held back. Noise that is keyed by position gives the same ones again;

@@ -26,6 +26,28 @@ class Numerics:
 
 
 @dataclass(frozen=True, slots=True)
+class SoFar:
+    """What the rounds of an answer that is not over amounted to. Fields as in Provenance, and of tokens those
+    that have been handed on."""
+
+    claim: Claim
+    drafters: tuple[DrafterIdentity, ...]
+    rounds: int
+    draft_tokens: int
+    accepted_tokens: int
+    correction_tokens: int
+    bonus_tokens: int
+    fallbacks: tuple[tuple[str, int], ...]
+    meanwhile_rounds: int
+    uncertain_positions: int | None
+
+
+def told_of_resumed(tokens: int) -> str:
+    """The sentence on tokens that an answer begins with and did not emit."""
+    return f"{tokens} tokens were resumed, of which all this says nothing"
+
+
+@dataclass(frozen=True, slots=True)
 class Provenance:
     """Counted after discards: accepted + corrections + bonuses = emitted tokens.
 
@@ -33,8 +55,8 @@ class Provenance:
     that decoded a token while their block was under way, which is no fault; distortion: None
     under a strict law; uncertain_positions: tokens that a difference of logits like the measured one could
     have changed, None where none could or it was not measured, and where more than logits and the
-    verifier's noise decides; verifiers_lost: how many were lost before the one that ended the answer, whose
-    rounds alone are counted.
+    verifier's noise decides; verifiers_lost: how many were lost before the one that ended the answer; what
+    is counted of them is what they had told when their last tokens were sent.
     """
 
     requested_law: Law

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from cluster.speculation.controls import Controls
 from cluster.speculation.law import Law
-from cluster.speculation.provenance import Provenance
+from cluster.speculation.provenance import Provenance, SoFar
 from cluster.speculation.sampling import Sampling
 
 
@@ -72,12 +72,14 @@ class Committed:
     """Text and tokens that are final. One commit may carry several tokens. One of text alone is the last:
     what a stop string left of the token that it begins in.
 
-    logprobs: one for each token, none where they were not asked for.
+    logprobs: one for each token, none where they were not asked for; so_far: of the answer with this, None
+    at its end.
     """
 
     text: str
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprob, ...] = ()
+    so_far: SoFar | None = None
 
 
 @dataclass(frozen=True, slots=True)

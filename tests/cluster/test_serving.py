@@ -252,6 +252,9 @@ def test_a_killed_verifier_costs_no_token_and_is_told(cluster):
     final = response.answer
     assert (tokens, text) == (expected.token_ids, expected.text)
     assert final.usage.output_tokens == len(tokens) > sent
+    counted = final.provenance
+    # Of both verifiers: the first one's as it told them with what was sent.
+    assert counted.accepted_tokens + counted.correction_tokens + counted.bonus_tokens == len(tokens)
     assert final.provenance.verifiers_lost == 1
     assert (final.provenance.claim, final.provenance.lossless) == ("exact-law", True)
     assert old.replica not in final.provenance.verifier_replica

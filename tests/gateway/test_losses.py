@@ -18,6 +18,8 @@ from cluster.gateway.service import GatewayService
 from cluster.gateway.tenants import Doors
 from cluster.gateway.verifiers import decoded
 from cluster.speculation.law import BLOCK, COUPLED, NONE, REJECTION, Claim, Law
+from cluster.speculation.messages import DrafterIdentity
+from cluster.speculation.provenance import SoFar, told_of_resumed
 from cluster.speculation.request import (
     Committed,
     Failed,
@@ -45,6 +47,25 @@ def no_pauses(monkeypatch):
     monkeypatch.setattr("cluster.gateway.verifiers._PAUSE_S", 0.0)
 
 
+FIRST, LAST = DrafterIdentity("d", "ngram", "d#1"), DrafterIdentity("d", "ngram", "d#2")
+
+
+def so_far(tokens):
+    """Of rounds that gave a draft and a bonus each."""
+    return SoFar(
+        Claim.IDENTICAL_TOKENS,
+        (FIRST,),
+        tokens // 2,
+        tokens,
+        tokens // 2,
+        0,
+        tokens // 2,
+        (("deadline", 1),),
+        0,
+        None,
+    )
+
+
 class Verifiers:
     """Answer TOKENS and REST, two tokens in a message, each from where its request resumes; `script` has what
     each call gives: how many messages before its end, and what that is."""
@@ -61,8 +82,12 @@ class Verifiers:
         while rest:
             two, rest = rest[:2], rest[2:]
             logprobs = tuple(TokenLogprob(token, -0.5) for token in two)
-            messages.append(Committed("".join(map(chr, two)), tuple(two), logprobs))
-        provenance = replace(FINISHED.provenance, claim=self.claim)
+            messages.append(
+                Committed("".join(map(chr, two)), tuple(two), logprobs, so_far(2 * len(messages) + 2))
+            )
+        counts = {"rounds": count, "draft_tokens": 3 * count, "accepted_tokens": 0, "bonus_tokens": count}
+        told = (told_of_resumed(len(request.resumed_ids)),) if request.resumed_ids else ()
+        provenance = replace(FINISHED.provenance, claim=self.claim, reasons=told, drafters=(LAST,), **counts)
         whole = [*messages, REST, replace(FINISHED, output_tokens=count, provenance=provenance)]
         many, end = self.script.pop(0) if self.script else (len(whole), None)
         self.events.append(FakeEvents(*whole[:many], *([end] if end is not None else [])))
@@ -123,6 +148,20 @@ async def test_several_losses_and_what_the_client_itself_resumed():
     assert len({each.request_id for each in verifiers.sent}) == 4
     assert lost == [2, 4, 4]
     assert (finished.output_tokens, finished.provenance.verifiers_lost) == (5, 3)
+
+
+async def test_provenance_is_summed_over_all_verifiers():
+    """The first one told of four tokens, the second of none, the third ends the answer with the last."""
+    (*_, finished), _ = await answered(Verifiers((2, DIED), (0, DIED)), request(resumed=(5,)))
+    provenance = finished.provenance
+    assert (provenance.rounds, provenance.draft_tokens) == (2 + 1, 4 + 3)
+    assert (provenance.accepted_tokens, provenance.bonus_tokens) == (2, 2 + 1)
+    assert provenance.emitted_tokens == finished.output_tokens == 5
+    assert provenance.fallbacks == {"deadline": 1}
+    assert provenance.drafters == (FIRST, LAST)
+    # The client resumed one token; what was sent on is accounted for.
+    resumed = [each for each in provenance.reasons if "were resumed" in each]
+    assert resumed == [told_of_resumed(1)]
 
 
 async def test_a_request_that_kills_every_verifier_is_given_up():
