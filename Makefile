@@ -25,7 +25,7 @@ PHOENIX := .venv-phoenix/bin/phoenix
 VLLM := .venv-vllm/bin/vllm
 SAY := printf '==> %s\n'
 
-.PHONY: help setup demo trace-demo trace-ui test lint bench peers equality rows distribution parameters audit chaos clients losses leaks fuzz verify soak rehearsal protos chart clean
+.PHONY: help setup demo trace-demo trace-ui test lint bench peers equality rows distribution parameters audit chaos clients losses restarts affinity leaks fuzz verify soak rehearsal protos chart clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -107,6 +107,12 @@ clients: setup ## check for two minutes that clients who leave disturb nobody
 losses: setup ## kill one of two verifiers again and again: every answer is whole or says UNAVAILABLE
 	@$(BIN)/python -m cluster.checks.losses $(ARGS)
 
+restarts: setup ## let Serve add and then replace drafters and verifiers under traffic: every answer is whole
+	@$(BIN)/python -m cluster.checks.restarts $(ARGS)
+
+affinity: setup ## measure what prefix-affine routing finds over two verifiers, against Serve's own router
+	@$(BIN)/python -m cluster.checks.affinity $(ARGS)
+
 leaks: setup ## 2,000 short requests, one in five cancelled: no process of the cluster keeps anything
 	@$(BIN)/python -m cluster.checks.leaks $(ARGS)
 
@@ -115,7 +121,7 @@ fuzz: setup ## ask 5,000 random messages through gRPC, as many of the engine alo
 	@TRUEDRAFT_EXAMPLES=2500 $(BIN)/python -m pytest --timeout 3000 tests/verifier_service/test_fuzz.py $(ARGS)
 	@TRUEDRAFT_EXAMPLES=1000 $(BIN)/python -m pytest --timeout 3000 tests/gateway/http/test_fuzz.py $(ARGS)
 
-verify: equality rows distribution parameters audit trace-ui chaos clients losses leaks fuzz ## every long check that `make test` leaves out
+verify: equality rows distribution parameters audit trace-ui chaos clients losses restarts leaks fuzz ## every long check that `make test` leaves out
 
 soak: setup ## serve mixed traffic for half an hour: nothing fails, nothing differs, memory is flat
 	@$(BIN)/python -m cluster.checks.soak $(ARGS)

@@ -77,6 +77,13 @@ class Running:
         """What some replica says of itself, such as its load. Raises TimeoutError without one."""
         return _info(deployment)
 
+    def restart(self, deployment: str) -> None:
+        """Has Serve replace replicas one after the other, as when the configuration changes: drafters, or
+        gateways and verifiers, which are one application. Returns at once."""
+        application, _ = _DEPLOYMENTS[deployment]
+        targets = [each for each in _targets(self.config) if each.name == application]
+        serve.run_many(targets, wait_for_applications_running=False)
+
 
 @contextmanager
 def running(config: ClusterConfig) -> Iterator[Running]:
@@ -154,11 +161,15 @@ def _start_serve(config: ClusterConfig, grpc_port: int, http_port: int) -> None:
 
 
 def _deploy(config: ClusterConfig) -> None:
+    serve.run_many(_targets(config), wait_for_applications_running=False)
+
+
+def _targets(config: ClusterConfig) -> list[serve.RunTarget]:
     targets = [serve.RunTarget(serving(config), name=APPLICATION, route_prefix="/", logging_config=_quiet())]
     if config.drafts_remotely:
         target = serve.RunTarget(drafting(config), name=DRAFTERS, route_prefix=None, logging_config=_quiet())
         targets.append(target)
-    serve.run_many(targets, wait_for_applications_running=False)
+    return targets
 
 
 def _quiet() -> LoggingConfig:

@@ -47,10 +47,13 @@ class Outcome:
         """Takes note of a whole answer. truth: its tokens by plain decoding, undisturbed."""
         assert answer.final is not None
         provenance, usage = answer.final.provenance, answer.final.usage
+        counted = provenance.accepted_tokens + provenance.correction_tokens + provenance.bonus_tokens
         if list(answer.token_ids) != list(truth):
             self.faults.append(f"other tokens under {provenance.effective_law}")
         elif usage.output_tokens != len(truth):
             self.faults.append(f"{len(truth)} tokens, and usage says {usage.output_tokens}")
+        elif counted != len(truth):
+            self.faults.append(f"{len(truth)} tokens, and provenance counts {counted}")
         else:
             self.whole += 1
         self.claims[provenance.claim] += 1
@@ -73,13 +76,25 @@ async def survive(endpoint: str, kill: Callable[[], bool], seconds: float, every
     """kill: ends a verifier, unless it is the only one; called about every so many seconds."""
     outcome = Outcome()
     async with AsyncClient(endpoint, timeout=120) as client:
-        plain = [replace(ask, law="none") for ask in asks()]
-        truths = [(await client.answer(ask)).token_ids for ask in plain]
+        truths = await plain_answers(client)
         until = time.monotonic() + seconds
         kills = asyncio.create_task(_kill(kill, every, outcome))
-        await asyncio.gather(*(_ask(client, number, truths, until, outcome) for number in range(_CLIENTS)))
+        await asked_until(client, truths, lambda: time.monotonic() >= until, outcome)
         kills.cancel()
     return outcome
+
+
+async def plain_answers(client: AsyncClient) -> list[list[int]]:
+    """What `asks` are answered without speculation, undisturbed."""
+    plain = [replace(ask, law="none") for ask in asks()]
+    return [list((await client.answer(ask)).token_ids) for ask in plain]
+
+
+async def asked_until(
+    client: AsyncClient, truths: Sequence[Sequence[int]], over: Callable[[], bool], outcome: Outcome
+) -> None:
+    """Clients that ask one after the other; every answer is judged."""
+    await asyncio.gather(*(_ask(client, number, truths, over, outcome) for number in range(_CLIENTS)))
 
 
 async def _kill(kill: Callable[[], bool], every: float, outcome: Outcome) -> None:
@@ -89,10 +104,14 @@ async def _kill(kill: Callable[[], bool], every: float, outcome: Outcome) -> Non
 
 
 async def _ask(
-    client: AsyncClient, number: int, truths: Sequence[Sequence[int]], until: float, outcome: Outcome
+    client: AsyncClient,
+    number: int,
+    truths: Sequence[Sequence[int]],
+    over: Callable[[], bool],
+    outcome: Outcome,
 ) -> None:
     chance = random.Random(number)
-    while time.monotonic() < until:
+    while not over():
         ask, truth = chance.choice(list(zip(asks(), truths, strict=True)))
         try:
             answer = await client.answer(ask)

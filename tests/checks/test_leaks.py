@@ -46,8 +46,10 @@ def test_what_is_held_is_named_after_its_process():
         ([1, 2, 3], 2, 1, False),
     ],
 )
-def test_an_answer_with_other_tokens_is_a_fault(tokens, counted, lost, good):
-    final = pb.Answer(usage=pb.Usage(output_tokens=counted), provenance=pb.Provenance(verifiers_lost=lost))
+@pytest.mark.parametrize("summed", [0, -1])
+def test_an_answer_with_other_tokens_is_a_fault(tokens, counted, lost, good, summed):
+    provenance = pb.Provenance(verifiers_lost=lost, accepted_tokens=1, bonus_tokens=2 + summed)
+    final = pb.Answer(usage=pb.Usage(output_tokens=counted), provenance=provenance)
     outcome = Outcome()
     outcome.judge(Answer(token_ids=tokens, final=final), [1, 2, 3])
-    assert outcome.good is good
+    assert outcome.good is (good and not summed)
