@@ -1,8 +1,4 @@
-"""The spans of one request inside a verifier: queue, prefill, and its rounds with their draft and verify.
-
-Three spans of the SDK cost about a tenth of a millisecond a round, and next to nothing
-when the request is not sampled.
-"""
+"""The spans of one request inside a verifier: queue, prefill, and its rounds with their draft and verify."""
 
 from __future__ import annotations
 
@@ -11,16 +7,20 @@ from typing import Literal
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, StatusCode, Tracer
+from opentelemetry.sdk import trace as sdk
+from opentelemetry.trace import INVALID_SPAN, NonRecordingSpan, Span, SpanKind, StatusCode, Tracer
 
 from cluster.speculation.messages import DrafterIdentity
 from cluster.telemetry import names
-from cluster.telemetry.context import extract, inject
+from cluster.telemetry.context import extract
 from cluster.telemetry.detail import Detail
+from cluster.telemetry.plain import Attributes, PlainSpan, PlainSpans
 
 _EVERY_ROUND = Detail()
 
 Outcome = Literal["finished", "cancelled", "failed"]
+
+_INSIDE_ROUND = frozenset({names.SPAN_DRAFT, names.SPAN_VERIFY})
 
 
 class SequenceTrace:
@@ -29,33 +29,36 @@ class SequenceTrace:
     Every call is safe at any time: what is not open is not ended, what begins again ends its predecessor,
     and after `ended` nothing happens. `at`: a moment in ns since the epoch, now by default, for a step that
     many sequences share. detail: how many rounds are shown.
+
+    The first span is the SDK's, which settles whether the trace is sampled; all others are made like it.
     """
 
-    __slots__ = ("_context", "_live", "_open", "_rounds_left", "_traceparent", "_tracer")
+    __slots__ = ("_like_first", "_live", "_open", "_parent", "_rounds_left", "_traceparent", "_tracer")
 
     def __init__(self, tracer: Tracer, traceparent: str, detail: Detail = _EVERY_ROUND) -> None:
         self._tracer = tracer
         self._traceparent = traceparent
-        self._context = extract(traceparent)
+        self._parent = trace.get_current_span(extract(traceparent)).get_span_context()
         # Without a parent each span would begin a trace of its own.
-        parent = trace.get_current_span(self._context).get_span_context()
-        self._live = parent.is_valid
-        self._rounds_left = detail.rounds(parent.trace_id)
+        self._live = self._parent.is_valid
+        self._rounds_left = detail.rounds(self._parent.trace_id)
+        # None until there is a first one that is recorded.
+        self._like_first: PlainSpans | None = None
         # In the order in which they began, so that the innermost is last.
-        self._open: dict[str, Span] = {}
+        self._open: dict[str, sdk.Span | PlainSpan] = {}
 
     def queued(self, at: int | None = None) -> None:
-        self._begin(names.SPAN_QUEUE, self._context, None, at)
+        self._begin(names.SPAN_QUEUE, at)
 
     def admitted(self, at: int | None = None) -> None:
         self._end(names.SPAN_QUEUE, None, at)
 
     def prefill_began(self, at: int | None = None) -> None:
-        self._begin(names.SPAN_PREFILL, self._context, None, at)
+        self._begin(names.SPAN_PREFILL, at)
 
     def prefill_ended(self, tokens: int, cached: int = 0, at: int | None = None) -> None:
         """tokens: how many were computed; cached: how many had been, for another request."""
-        attributes: dict[str, str | int] = {
+        attributes: Attributes = {
             names.PREFILL_TOKENS: tokens,
             names.PREFILL_CACHED_TOKENS: cached,
         }
@@ -66,27 +69,26 @@ class SequenceTrace:
         if self._open:
             self._open[next(reversed(self._open))].add_event(names.EVENT_PREEMPTED, timestamp=at)
         self._end(names.SPAN_PREFILL, None, at)
-        self._begin(names.SPAN_QUEUE, self._context, None, at)
+        self._begin(names.SPAN_QUEUE, at)
 
     def round_began(self, index: int, base: int, plan_length: int, at: int | None = None) -> None:
         """base: committed tokens, the prompt included; plan_length: 0 is plain decoding."""
         if self._rounds_left == 0:
             return
         self._rounds_left -= 1
-        attributes: dict[str, str | int] = {
+        attributes: Attributes = {
             names.ROUND_INDEX: index,
             names.ROUND_BASE: base,
             names.PLAN_LENGTH: plan_length,
         }
-        self._begin(names.SPAN_ROUND, self._context, attributes, at)
+        self._begin(names.SPAN_ROUND, at, attributes)
 
     def draft_began(self, at: int | None = None) -> str:
         """Returns the traceparent for the drafter, not sampled where this round is not shown."""
-        span = None
         if self.shows_round:
-            span = self._begin(names.SPAN_DRAFT, self._inside_round(), None, at, SpanKind.CLIENT)
-        if span is not None:
-            return inject(span)
+            span = self._begin(names.SPAN_DRAFT, at, kind=SpanKind.CLIENT)
+            if span is not None and self._like_first is not None:
+                return self._like_first.traceparent(span.get_span_context())
         return f"{self._traceparent[:-2]}00" if self._live else self._traceparent
 
     def draft_ended(
@@ -100,9 +102,9 @@ class SequenceTrace:
         """fallback: why there is no block, None when there is one."""
         if not self._live:
             return
-        attributes: dict[str, str | int] = {names.DRAFT_TOKENS: drafted}
+        attributes: Attributes = {names.DRAFT_TOKENS: drafted}
         # The round says the same of its drafter, so that it can be searched for.
-        shared: dict[str, str | int] = {}
+        shared: Attributes = {}
         if drafter is not None:
             shared[names.DRAFTER_MODEL] = drafter.model
             shared[names.DRAFTER_KIND] = drafter.kind
@@ -117,7 +119,7 @@ class SequenceTrace:
         if round_span is not None and shared:
             round_span.set_attributes(shared)
             if fallback is not None:
-                event = {names.FALLBACK_REASON: fallback, names.FALLBACK_DETAIL: detail}
+                event: Attributes = {names.FALLBACK_REASON: fallback, names.FALLBACK_DETAIL: detail}
                 round_span.add_event(names.EVENT_FALLBACK, event, at)
         self._end(names.SPAN_DRAFT, attributes | shared, at)
 
@@ -127,8 +129,8 @@ class SequenceTrace:
         """sequences and rows: of the whole forward pass that this round is part of; step: its span."""
         if not self.shows_round:
             return
-        attributes: dict[str, str | int] = {names.BATCH_SEQUENCES: sequences, names.BATCH_ROWS: rows}
-        span = self._begin(names.SPAN_VERIFY, self._inside_round(), attributes, at)
+        attributes: Attributes = {names.BATCH_SEQUENCES: sequences, names.BATCH_ROWS: rows}
+        span = self._begin(names.SPAN_VERIFY, at, attributes)
         if span is not None and step.is_recording():
             span.add_link(step.get_span_context())
 
@@ -137,7 +139,7 @@ class SequenceTrace:
 
     def round_ended(self, law: str, drafted: int, accepted: int, emitted: int, at: int | None = None) -> None:
         """Counts as in Provenance, after discards; law: the one that the round was decided under."""
-        attributes: dict[str, str | int] = {
+        attributes: Attributes = {
             names.VERIFICATION_MODE: law,
             names.DRAFT_TOKENS: drafted,
             names.ACCEPTED_TOKENS: accepted,
@@ -154,7 +156,7 @@ class SequenceTrace:
             elif outcome == "failed":
                 span.add_event(names.EVENT_FAILED, {names.ERROR_REASON: reason}, at)
                 span.set_status(StatusCode.ERROR, reason)
-                span.set_attribute(names.ERROR_TYPE, names.ERROR_INTERNAL)
+                span.set_attributes({names.ERROR_TYPE: names.ERROR_INTERNAL})
             self._end(name, None, at)
         self._live = False
 
@@ -168,30 +170,34 @@ class SequenceTrace:
         """Whether a round is open and recorded."""
         return names.SPAN_ROUND in self._open
 
-    def _inside_round(self) -> Context:
-        span = self._open.get(names.SPAN_ROUND)
-        return self._context if span is None else trace.set_span_in_context(span, self._context)
-
     def _begin(
         self,
         name: str,
-        parent: Context,
-        attributes: dict[str, str | int] | None,
         at: int | None,
+        attributes: Attributes | None = None,
         kind: SpanKind = SpanKind.INTERNAL,
-    ) -> Span | None:
+    ) -> sdk.Span | PlainSpan | None:
         if not self._live:
             return None
         self._end(name, None, at)
-        span = self._tracer.start_span(name, parent, kind, attributes, start_time=at)
-        if not span.is_recording():
-            # Not sampled, or nowhere to go: the same holds for all that follow.
-            self._live = False
-            return None
+        around = self._open.get(names.SPAN_ROUND) if name in _INSIDE_ROUND else None
+        parent = self._parent if around is None else around.get_span_context()
+        span: sdk.Span | PlainSpan
+        if self._like_first is None:
+            context = trace.set_span_in_context(NonRecordingSpan(parent), Context())
+            first = self._tracer.start_span(name, context, kind, attributes, start_time=at)
+            if not isinstance(first, sdk.Span) or not isinstance(self._tracer, sdk.Tracer):
+                # Not sampled, or nowhere to go.
+                self._live = False
+                return None
+            self._like_first = PlainSpans(self._tracer, first)
+            span = first
+        else:
+            span = self._like_first.begin(name, parent, kind, attributes, at)
         self._open[name] = span
         return span
 
-    def _end(self, name: str, attributes: dict[str, str | int] | None, at: int | None) -> None:
+    def _end(self, name: str, attributes: Attributes | None, at: int | None) -> None:
         span = self._open.pop(name, None)
         if span is None:
             return

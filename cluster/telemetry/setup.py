@@ -10,15 +10,14 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import struct
 import threading
 import time
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from random import SystemRandom
 
 from opentelemetry.environment_variables import OTEL_TRACES_EXPORTER
-from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.environment_variables import (
     OTEL_BSP_SCHEDULE_DELAY,
     OTEL_EXPORTER_OTLP_ENDPOINT,
@@ -40,6 +39,7 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import Tracer
 
+from cluster.telemetry.encoding import QuickExporter
 from cluster.telemetry.patience import Patient
 from cluster.telemetry.records import JsonLinesExporter
 
@@ -49,6 +49,7 @@ _log = logging.getLogger(__name__)
 # Spans appear within a second of their end; the SDK's own default is five.
 _SCHEDULE_DELAY_MS = 500.0
 _QUIET_SECONDS = 60.0
+_WORDS = struct.Struct("=512Q")
 _NOISY = ("opentelemetry.exporter.otlp.proto.grpc.exporter", "opentelemetry.sdk._shared_internal")
 
 
@@ -71,19 +72,33 @@ class _Quiet(logging.Filter):
 
 
 class _Ids(IdGenerator):
-    """Ids from the system's randomness: the SDK's come from `random`, which anything may have seeded."""
+    """Ids from the system's randomness: the SDK's come from `random`, which anything may have seeded.
+
+    Many are drawn at once, since asking the system lets other threads have the interpreter each time.
+    """
 
     def __init__(self) -> None:
-        self._random = SystemRandom()
+        self._ready: list[int] = []
+        # Else a child would give out the same ones as its parent.
+        os.register_at_fork(after_in_child=self._ready.clear)
 
     def generate_span_id(self) -> int:
-        return self._random.getrandbits(64) or 1
+        return self._draw() or 1
 
     def generate_trace_id(self) -> int:
-        return self._random.getrandbits(128) or 1
+        return self._draw() << 64 | self._draw() or 1
 
     def is_trace_id_random(self) -> bool:
         return True
+
+    def _draw(self) -> int:
+        """64 bits. From any thread: single operations on a list are atomic."""
+        try:
+            return self._ready.pop()
+        except IndexError:
+            first, *others = _WORDS.unpack(os.urandom(_WORDS.size))
+            self._ready.extend(others)
+            return int(first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +198,7 @@ def _exporters(service: str) -> list[SpanExporter]:
             _log.warning("no traces in %s: %s", directory, error)
     if _wants_otlp():
         try:
-            exporters.append(Patient(OTLPSpanExporter()))
+            exporters.append(Patient(QuickExporter()))
         except Exception as error:  # the SDK raises bare ones for values that it cannot read
             _log.warning("no traces over OTLP, check the OTEL_EXPORTER_OTLP_* variables: %s", error)
     if exporters:

@@ -2,6 +2,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased, TraceIdRatioBased
 from opentelemetry.trace import NoOpTracer
 
 from cluster.speculation.messages import DrafterIdentity
@@ -37,9 +38,15 @@ class Recorder:
         return [(span.name, by_id.get(span.parent_span_id)) for span in spans if span.name != "chat m"]
 
 
-@pytest.fixture
-def recorder():
-    return Recorder()
+@pytest.fixture(params=[False, True], ids=["first", "later"])
+def recorder(request):
+    """Once with a sequence that had no span before, and once with one that had."""
+    made = Recorder()
+    if request.param:
+        made.trace.queued()
+        made.trace.admitted()
+        made.exporter.clear()
+    return made
 
 
 def only(spans, name):
@@ -269,6 +276,39 @@ def test_an_unsampled_request_records_nothing(recorder):
     assert play_round(trace).endswith("-00")
     trace.ended("finished")
     assert recorder.shape() == []
+
+
+@pytest.mark.parametrize(
+    ("sampler", "sampled", "shown"),
+    [
+        (ALWAYS_OFF, True, False),
+        (ALWAYS_ON, False, True),
+        (ParentBased(ALWAYS_OFF), True, True),
+        (ParentBased(ALWAYS_ON), False, False),
+        (TraceIdRatioBased(0.5), True, True),
+        (TraceIdRatioBased(0.4), True, False),
+    ],
+    ids=["off", "on", "parent's", "parent's not", "by id", "by id not"],
+)
+def test_the_sampler_decides_once_for_all_spans(sampler, sampled, shown):
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(sampler=sampler)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    trace_id = "0af7651916cd43dd7448eb211c80319c"
+    trace = SequenceTrace(provider.get_tracer("v"), f"00-{trace_id}-b7ad6b7169203331-0{sampled:d}")
+    trace.queued()
+    trace.admitted()
+    parents = [play_round(trace) for _ in range(2)]
+    trace.ended("finished")
+    spans = exporter.get_finished_spans()
+    assert [span.name for span in spans] == ["queue", *["draft", "verify", "speculation.round"] * 2] * shown
+    assert {f"{span.context.trace_id:032x}" for span in spans} <= {trace_id}
+    assert len({span.context.span_id for span in spans}) == len(spans)
+    # What the drafter is told is what its parent is.
+    drafts = [span.context.span_id for span in spans if span.name == "draft"]
+    assert [parent.split("-")[2:] for parent in parents if shown] == [
+        [f"{each:016x}", "01"] for each in drafts
+    ]
 
 
 def at(recorder, **detail):

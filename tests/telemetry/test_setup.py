@@ -1,5 +1,6 @@
 import json
 import logging
+import os
 import random
 import time
 from importlib import metadata
@@ -205,6 +206,20 @@ def test_ids_do_not_follow_a_seeded_process():
         random.seed(0)
         ids.append(trace_id(tracer.start_span("one")))
     assert ids[0] != ids[1]
+
+
+def test_a_forked_process_gives_out_other_ids():
+    tracer = setup("gateway")
+    tracer.start_span("so that ids are at hand")
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        os.write(writing, trace_id(tracer.start_span("child")).encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        others = pipe.read()
+    assert len(others) == 32
+    assert others != trace_id(tracer.start_span("parent"))
 
 
 def test_a_line_is_plain_json(tmp_path, monkeypatch):
