@@ -128,5 +128,5 @@ def build_engine(
         profile=loaded.profile,
     )
     if meter is not None and meters is not None:
-        meters.register(meter, engine.load, engine.kept_tokens, spec.kv_tokens, engine.audits)
+        meters.register(meter, engine, spec.kv_tokens)
     return engine

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import replace
 from typing import Any
 
 from opentelemetry.trace import Tracer
@@ -28,8 +27,7 @@ from cluster.speculation.request import (
     Unfollowable,
 )
 from cluster.telemetry import instruments as names
-from cluster.telemetry.detail import Detail
-from cluster.telemetry.sequence import SequenceTrace, step_span
+from cluster.telemetry.sequence import step_span
 from verifier_service.admission import Admission
 from verifier_service.audit.auditor import Auditor
 from verifier_service.audit.replay import Replay
@@ -38,17 +36,17 @@ from verifier_service.composing import compose
 from verifier_service.deciding import Compared, Decided, Decisions, Faulted
 from verifier_service.drafting.pools import Pools
 from verifier_service.drafting.port import DraftingPort, DraftReply
-from verifier_service.grammar import GrammarError, Grammars, OutsideGrammarError
+from verifier_service.grammar import GrammarError, OutsideGrammarError
 from verifier_service.inbox import Inbox
 from verifier_service.kv_cache import KVPool
 from verifier_service.limits import Limits, Load
+from verifier_service.making import Maker
 from verifier_service.measurements import Measurements
 from verifier_service.metering import Meters
 from verifier_service.replaying import Replaying
 from verifier_service.rounds import Rounds
 from verifier_service.sequence import Phase, Sequence, Sink
 from verifier_service.target import Rows, TargetModel
-from verifier_service.text import TextStream
 
 log = logging.getLogger(__name__)
 
@@ -56,9 +54,10 @@ _SHUTTING_DOWN = "the verifier is shutting down"
 
 
 class Engine:
-    """Owns every sequence. `submit`, `cancel`, `deliver` may be called from any thread; `step` and
-    `run` belong to one. pool: the engine's alone, of the target's shape. measurements: what planners are
-    shown; to be read, in that thread.
+    """Owns every sequence. `submit` and `cancel` may be called from any thread; `step` and `run` belong to
+    one. What it is made of does not refer to it, so that its pages are free as soon as it is dropped. pool:
+    the engine's alone, of the target's shape. measurements: what planners are shown; to be read, in that
+    thread.
     """
 
     def __init__(
@@ -79,26 +78,22 @@ class Engine:
     ) -> None:
         self._target = target
         self._pool = pool
-        self._tokenizer = tokenizer
-        self._stop_ids = stop_ids
-        self._grammars = Grammars(tokenizer, target.vocab_size, stop_ids)
-        self._numerics = numerics
+        self._make = Maker(tokenizer, target.vocab_size, stop_ids, numerics, tracer)
         self._planner = planner
         self.measurements = Measurements(profile)
         self._rounds = Rounds(planner, drafting, target.vocab_size, limits, self.measurements, meters)
         self._limits = limits
         self._tracer = tracer
-        self._detail = Detail.from_environment()
         self._auditor = auditor
         self._meters = meters
-        replaying = Replaying(auditor, self._sequence, numerics) if auditor is not None else None
+        replaying = Replaying(auditor, self._make, numerics) if auditor is not None else None
         self._inbox = Inbox()
         self._admission = Admission(pool, limits, self._rounds, auditor, replaying, meters)
         self._decisions = Decisions(numerics, auditor, replaying)
         self._commits = Commits(self._rounds, auditor, meters, replica)
         self._events: list[tuple[Sequence, GenerationEvent]] = []
         if drafting is not None:
-            drafting.connect(self.deliver)
+            drafting.connect(self._inbox.reply)
 
     # -- from any thread ---------------------------------------------------------------------------
 
@@ -112,7 +107,7 @@ class Engine:
             sink(Failed(f"prompt and max_tokens are {tokens} tokens, and the verifier's cache holds {room}"))
         elif self._has_queue():
             try:
-                sequence = self._sequence(request, sink)
+                sequence = self._make(request, sink)
             except OutsideGrammarError as error:
                 sink(Unfollowable("resumed_output_ids", f"what is resumed is amiss: {error}"))
                 return
@@ -135,21 +130,9 @@ class Engine:
             return Failed(_SHUTTING_DOWN, leaving=True)
         return Refused(f"the verifier's queue of {self._limits.max_queued} requests is full")
 
-    def _sequence(self, request: GenerationRequest, sink: Sink) -> Sequence:
-        text = TextStream(self._tokenizer, request.stop, request.resumed_ids, request.controls.min_tokens)
-        trace = SequenceTrace(self._tracer, request.traceparent, self._detail)
-        ends = request.stop_ids if request.ignore_eos else request.stop_ids | self._stop_ids
-        constraint = self._grammars.constraint(request.grammar) if request.grammar else None
-        return Sequence(request, sink, text, trace, self._numerics, ends, constraint)
-
     def cancel(self, request_id: str) -> None:
         """Frees a request's sequence before the next step; no event follows, no error if it is over."""
         self._inbox.cancel(request_id)
-
-    def deliver(self, reply: DraftReply) -> None:
-        """Takes a drafter's reply."""
-        # The engine may be in the middle of a step.
-        self._inbox.reply(replace(reply, arrived=time.monotonic()))
 
     def load(self) -> Load:
         admission = self._admission

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from verifier_service.drafting.port import DraftReply
 from verifier_service.sequence import Sequence
@@ -53,6 +54,8 @@ class Inbox:
             self._changed.notify()
 
     def reply(self, reply: DraftReply) -> None:
+        """Takes a drafter's reply, and notes when it came: the engine may be in the middle of a step."""
+        reply = replace(reply, arrived=time.monotonic())
         with self._changed:
             self._mail.replies.append(reply)
             self._changed.notify()

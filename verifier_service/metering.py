@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
@@ -41,6 +42,17 @@ class RoundCounts:
     @property
     def emitted(self) -> int:
         return self.accepted + self.corrections + self.bonuses
+
+
+Values: TypeAlias = Iterable[tuple[float, Labels]]
+
+
+class Observed(Protocol):
+    """Of an engine, from any thread."""
+
+    def load(self) -> Load: ...
+    def kept_tokens(self) -> int: ...
+    def audits(self) -> Sequence[AuditState]: ...
 
 
 class Meters:
@@ -143,15 +155,14 @@ class Meters:
         """By law, drafter and domain."""
         return dict(self._counts)
 
-    def register(
-        self,
-        meter: Meter,
-        load: Callable[[], Load],
-        kept: Callable[[], int],
-        kv_limit: int,
-        audits: Callable[[], Iterable[AuditState]],
-    ) -> None:
-        """Makes the instruments. load, kept, audits: of the engine, from any thread."""
+    def register(self, meter: Meter, engine: Observed, kv_limit: int) -> None:
+        """Makes the instruments, which say nothing of an engine that is gone."""
+        # Whoever reads the meter is not to keep the engine's pages.
+        seen = weakref.ref(engine)
+
+        def of(read: Callable[[Observed], Values]) -> Callable[[], Values]:
+            return lambda: [] if (present := seen()) is None else read(present)
+
         for name, field, what in _COUNTERS:
             meter.create_observable_counter(name, [self._reader(field)], description=what)
         counter(meter, names.FALLBACKS, "Rounds that went on without their block", self._read_fallbacks)
@@ -160,16 +171,33 @@ class Meters:
         gauge(meter, names.PLAN_LENGTH, "Drafts that the last round asked for", self._read_plans)
         gauge(meter, names.ROUND_TRIP, "From a plan to its block, a running mean", self._read_trips, "s")
         gauge(meter, names.BREAK_EVEN, "Tokens that a drafted round must give", self._read_break_even)
-        gauge(meter, names.SEQUENCES, "Sequences", lambda: _sequences(load()))
-        gauge(meter, names.KV_TOKENS, "Room for tokens in pages held", lambda: [(load().kv_tokens, {})])
-        gauge(meter, names.KV_KEPT, "The same of pages kept for later", lambda: [(kept(), {})])
+        gauge(meter, names.SEQUENCES, "Sequences", of(lambda each: _sequences(each.load())))
+        gauge(
+            meter,
+            names.KV_TOKENS,
+            "Room for tokens in pages held",
+            of(lambda each: [(each.load().kv_tokens, {})]),
+        )
+        gauge(
+            meter,
+            names.KV_KEPT,
+            "The same of pages kept for later",
+            of(lambda each: [(each.kept_tokens(), {})]),
+        )
         gauge(meter, names.KV_LIMIT, "Tokens that the cache may hold", lambda: [(kv_limit, {})])
         counter(meter, names.PREEMPTIONS, "Sequences that gave way", lambda: [(self._preemptions, {})])
         counter(meter, names.PROMPT_TOKENS, "Tokens before rounds, by source", self._read_prompts)
-        gauge(meter, names.AUDIT_P_VALUE, "Of bets against the law", lambda: _p_values(audits()))
-        gauge(meter, names.AUDIT_ALARM, "1 where served tokens do not fit", lambda: _alarms(audits()))
-        counter(meter, names.AUDIT_BETS, "Tokens and drafts bet on", lambda: _bets(audits()))
-        counter(meter, names.AUDIT_REPLAYS, "Answers decoded again", lambda: _replays(audits()))
+        gauge(
+            meter, names.AUDIT_P_VALUE, "Of bets against the law", of(lambda each: _p_values(each.audits()))
+        )
+        gauge(
+            meter,
+            names.AUDIT_ALARM,
+            "1 where served tokens do not fit",
+            of(lambda each: _alarms(each.audits())),
+        )
+        counter(meter, names.AUDIT_BETS, "Tokens and drafts bet on", of(lambda each: _bets(each.audits())))
+        counter(meter, names.AUDIT_REPLAYS, "Answers decoded again", of(lambda each: _replays(each.audits())))
 
     def _reader(self, field: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
         def read(_options: CallbackOptions) -> Iterable[Observation]:
@@ -180,27 +208,27 @@ class Meters:
 
         return read
 
-    def _read_fallbacks(self) -> Iterable[tuple[float, Labels]]:
+    def _read_fallbacks(self) -> Values:
         for (law, domain, reason), count in list(self._fallbacks.items()):
             yield count, {names.LAW: law, names.DOMAIN: domain, names.REASON: str(reason)}
 
-    def _read_meanwhile(self) -> Iterable[tuple[float, Labels]]:
+    def _read_meanwhile(self) -> Values:
         return [(count, {names.LAW: law}) for law, count in list(self._meanwhile.items())]
 
-    def _read_overtaken(self) -> Iterable[tuple[float, Labels]]:
+    def _read_overtaken(self) -> Values:
         return [(count, {names.OUTCOME: outcome}) for outcome, count in list(self._overtaken.items())]
 
-    def _read_plans(self) -> Iterable[tuple[float, Labels]]:
+    def _read_plans(self) -> Values:
         return [(length, {names.LAW: law}) for law, length in list(self._plans.items())]
 
-    def _read_prompts(self) -> Iterable[tuple[float, Labels]]:
+    def _read_prompts(self) -> Values:
         return [(tokens, {names.SOURCE: source}) for source, tokens in list(self._prompts.items())]
 
-    def _read_break_even(self) -> Iterable[tuple[float, Labels]]:
+    def _read_break_even(self) -> Values:
         value = self._times.break_even
         return [] if value is None else [(value, {})]
 
-    def _read_trips(self) -> Iterable[tuple[float, Labels]]:
+    def _read_trips(self) -> Values:
         return [(seconds, {names.DRAFTER: each}) for each, seconds in list(self._round_trips.items())]
 
 
@@ -219,7 +247,7 @@ _COUNTERS = (
 _BETS = (attributes.AUDIT_RANKS, attributes.AUDIT_DRAWN, attributes.AUDIT_KEPT)
 
 
-def _sequences(load: Load) -> Iterable[tuple[float, Labels]]:
+def _sequences(load: Load) -> Values:
     return [(load.active, {"state": "active"}), (load.queued, {"state": "queued"})]
 
 
@@ -227,24 +255,24 @@ def _subject(state: AuditState) -> Labels:
     return {names.LAW: state.law, names.DRAFTER: state.drafter, names.DOMAIN: state.domain}
 
 
-def _p_values(states: Iterable[AuditState]) -> Iterable[tuple[float, Labels]]:
+def _p_values(states: Iterable[AuditState]) -> Values:
     for state in states:
         for kind in _BETS:
             if getattr(state, kind):
                 yield getattr(state, f"{kind}_p_value"), {**_subject(state), names.KIND: kind}
 
 
-def _alarms(states: Iterable[AuditState]) -> Iterable[tuple[float, Labels]]:
+def _alarms(states: Iterable[AuditState]) -> Values:
     return [(float(state.alarm), _subject(state)) for state in states]
 
 
-def _bets(states: Iterable[AuditState]) -> Iterable[tuple[float, Labels]]:
+def _bets(states: Iterable[AuditState]) -> Values:
     for state in states:
         for kind in _BETS:
             yield getattr(state, kind), {**_subject(state), names.KIND: kind}
 
 
-def _replays(states: Iterable[AuditState]) -> Iterable[tuple[float, Labels]]:
+def _replays(states: Iterable[AuditState]) -> Values:
     for state in states:
         equal = state.replays - state.near_ties - state.faults
         for outcome, count in (("equal", equal), ("near-tie", state.near_ties), ("fault", state.faults)):

@@ -91,7 +91,7 @@ class Port:
         self.open_sequences = set()
 
     def connect(self, deliver):
-        self._deliver = deliver
+        self.deliver = deliver
 
     def open(self, spec):
         self.open_sequences.add(spec.sequence)
@@ -101,7 +101,7 @@ class Port:
 
     def request(self, ticket):
         for reply in self._reply(ticket):
-            self._deliver(reply)
+            self.deliver(reply)
 
     def close(self, sequence, reason):
         self.open_sequences.discard(sequence)

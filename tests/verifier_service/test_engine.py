@@ -1,11 +1,14 @@
 """The step loop with drafters of every character: no token changes, counts add up, nothing is kept."""
 
+import gc
+import weakref
 from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from opentelemetry.trace import NoOpTracer
 
 from cluster.checkpoints import load_model, resolve
 from cluster.drafting import DraftingError, NgramDrafter
@@ -13,8 +16,10 @@ from cluster.scheduling import PlannerName
 from cluster.speculation.law import COUPLED, NONE, REJECTION, Claim
 from cluster.speculation.messages import DraftBlock, DrafterIdentity
 from cluster.speculation.request import Failed, FinishReason, Refused
+from cluster.telemetry.metrics import start_metrics
 from tests.verifier_service.helpers import Port, Scripted, accounted, alone, oracle
 from verifier_service.batch import Answer, answer_all
+from verifier_service.build import build_engine
 from verifier_service.drafting.local import LocalDrafting
 from verifier_service.drafting.port import DraftReply, Fallback
 
@@ -265,3 +270,21 @@ def test_rows_that_are_no_distribution_fail_their_request_alone(
             answer.take(event)
         assert answer.token_ids == expected[index]
         assert answer.finished is not None
+
+
+@pytest.mark.parametrize("drafting", [None, LocalDrafting(NgramDrafter())], ids=["alone", "drafts"])
+def test_an_engine_that_is_dropped_gives_its_pages_back_at_once(loaded, spec, request_for, drafting):
+    """Its cache is most of the memory that a process has, and the collector does not see how large it is."""
+    metrics = start_metrics("test")
+    engine = build_engine(loaded, spec, drafting, NoOpTracer(), meter=metrics.meter)
+    answer_all(engine, [request_for(max_tokens=5)])
+    pool = weakref.ref(engine._pool)
+    gc.collect()
+    gc.disable()
+    try:
+        del engine
+        assert pool() is None
+    finally:
+        gc.enable()
+    # The meter may be read all the same.
+    assert metrics.families()

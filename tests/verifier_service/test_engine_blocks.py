@@ -78,7 +78,7 @@ def test_replies_from_other_threads_and_after_the_end_are_taken_in_stride(engine
         def request(self, ticket):
             reply = answered(ticket, truth[ticket.base :][: ticket.length])
             # The second time, it answers what is already over.
-            send = [lambda: self._deliver(reply), lambda: self._deliver(reply)]
+            send = [lambda: self.deliver(reply), lambda: self.deliver(reply)]
             threads.extend(threading.Thread(target=each) for each in send)
             for thread in threads[-2:]:
                 thread.start()

@@ -288,7 +288,8 @@ def test_a_late_block_is_waited_for_where_dropping_it_would_matter(engine_with, 
     """Its sequence waits, and another, without drafts, is served meanwhile."""
     request = request_for("one two three", law=law, max_tokens=4, request_id="waiting")
     tickets, order = [], []
-    engine = engine_with(Port(lambda ticket: tickets.append(ticket) or []), draft_deadline_s=0.01)
+    port = Port(lambda ticket: tickets.append(ticket) or [])
+    engine = engine_with(port, draft_deadline_s=0.01)
     waiting, other = [], []
     engine.submit(request, lambda event: (waiting.append(event), order.append("waiting")))
     while not tickets:
@@ -303,7 +304,7 @@ def test_a_late_block_is_waited_for_where_dropping_it_would_matter(engine_with, 
         return
     assert len(waiting) == seen
     ticket = tickets[0]
-    engine.deliver(DraftReply(ticket.sequence, ticket.plan_id, DraftBlock()))
+    port.deliver(DraftReply(ticket.sequence, ticket.plan_id, DraftBlock()))
     engine.step()
     assert len(waiting) > seen
 

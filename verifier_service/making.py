@@ -1,0 +1,41 @@
+"""From a request to a sequence."""
+
+from __future__ import annotations
+
+from opentelemetry.trace import Tracer
+from transformers import PreTrainedTokenizerBase
+
+from cluster.speculation.provenance import Numerics
+from cluster.speculation.request import GenerationRequest
+from cluster.telemetry.detail import Detail
+from cluster.telemetry.sequence import SequenceTrace
+from verifier_service.grammar import Grammars
+from verifier_service.sequence import Sequence, Sink
+from verifier_service.text import TextStream
+
+
+class Maker:
+    """What all sequences of an engine have in common. From any thread."""
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        vocab_size: int,
+        stop_ids: frozenset[int],
+        numerics: Numerics,
+        tracer: Tracer,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._stop_ids = stop_ids
+        self._grammars = Grammars(tokenizer, vocab_size, stop_ids)
+        self._numerics = numerics
+        self._tracer = tracer
+        self._detail = Detail.from_environment()
+
+    def __call__(self, request: GenerationRequest, sink: Sink) -> Sequence:
+        """Raises GrammarError."""
+        text = TextStream(self._tokenizer, request.stop, request.resumed_ids, request.controls.min_tokens)
+        trace = SequenceTrace(self._tracer, request.traceparent, self._detail)
+        ends = request.stop_ids if request.ignore_eos else request.stop_ids | self._stop_ids
+        constraint = self._grammars.constraint(request.grammar) if request.grammar else None
+        return Sequence(request, sink, text, trace, self._numerics, ends, constraint)
