@@ -26,6 +26,12 @@ class Ratio:
             return "met"
         return "missed" if self.high < target else "not resolved"
 
+    def at_most(self, target: float) -> str:
+        """The same where less is better."""
+        if self.high <= target:
+            return "met"
+        return "missed" if self.low > target else "not resolved"
+
     def __str__(self) -> str:
         return f"{self.median:.2f} [{self.low:.2f}, {self.high:.2f}]"
 

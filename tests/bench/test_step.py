@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from cluster.bench.step import run as step_run
+from cluster.bench.step.alone import Alone
 from cluster.bench.step.parts import Workload, spent, texts, without_model
 from cluster.bench.step.run import Shape, as_json, measured, render
 from cluster.checkpoints.tiny import build_tiny
@@ -72,8 +73,10 @@ def test_the_whole_report(path):
     assert all(each.bookkeeping > 0.0 and each.audit > 0.0 for each in report.around)
     assert report.limit > 0.0
     assert report.weights > report.keys_and_values > 0
+    assert report.alone.block_over_row.median > 0.0 < report.alone.row_over_reading.median
     out = StringIO()
     render(report, Console(file=out, width=160))
+    assert "3 rows over 1: " in out.getvalue()
     assert all(word in out.getvalue() for word in ("forward", "bookkeeping", "Limit", "rejection"))
     assert json.loads(json.dumps(as_json(report)))["limit"] == report.limit
 
@@ -81,3 +84,9 @@ def test_the_whole_report(path):
 def test_a_law_that_is_not_measured_is_refused():
     with pytest.raises(ValueError, match="law must be one of coupled, rejection, block, got 'none'"):
         step_run.run_step(None, Shape(1, 1, 10, 16, 1), ["none"], Output(True))
+
+
+def test_whether_a_block_costs_little_is_told_from_pairs():
+    single = Alone(9, one=(1.0,) * 9, block=(1.2,) * 9, reading=(0.3,) * 9)
+    assert single.block_over_row.at_most(1.4) == "met"
+    assert single.row_over_reading.at_most(2.5) == "missed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from rich.table import Table
 from transformers import PreTrainedModel
 
 from cluster.bench.machine import Machine, measure, weight_bytes
+from cluster.bench.step.alone import BLOCK_TARGET, ROW_TARGET, Alone, alone
 from cluster.bench.step.engine import Around, around
 from cluster.bench.step.parts import Parts, Workload, texts, without_model
 from cluster.checkpoints import DEFAULT_REFERENCE, load_model, resolve
@@ -19,6 +21,7 @@ from cluster.terminal import Output
 from verifier_service.build import load_target
 from verifier_service.spec import VerifierSpec
 
+_LEAST_PAIRS = 15
 _LAWS = {law.name: law for law in (COUPLED, REJECTION, BLOCK)}
 
 
@@ -43,6 +46,7 @@ class Report:
     parts: tuple[Parts, ...]
     model: str = ""
     around: tuple[Around, ...] = ()
+    alone: Alone | None = None
     machine: Machine | None = None
     weights: int = 0
     keys_and_values: int = 0
@@ -76,6 +80,8 @@ def measured(reference: str, shape: Shape, laws: Sequence[Law]) -> Report:
     del stock
     loaded = load_target(VerifierSpec(model=reference))
     machine = measure()
+    [stretch] = texts(loaded, 1, shape.context)
+    single = alone(loaded.model, stretch, shape.rows, weights, max(_LEAST_PAIRS, shape.repeats))
     stretches = texts(loaded, shape.sequences, shape.context)
     workload = Workload(loaded.model, stretches, shape.rows)
     parts = tuple(workload.measure(law, shape.repeats) for law in laws)
@@ -85,6 +91,7 @@ def measured(reference: str, shape: Shape, laws: Sequence[Law]) -> Report:
         parts,
         reference,
         tuple(around(loaded, laws, stretches, shape.rows)),
+        single,
         machine,
         weights,
         a_token * shape.sequences * (shape.context + shape.rows - 1),
@@ -131,12 +138,25 @@ def render(report: Report, console: Console) -> None:
     if machine is None:
         console.print(f"No model: random logits of {shape.vocab} tokens.")
         return
+    if report.alone is not None:
+        console.print(_single(report.alone))
     fastest = min(each.forward for each in report.parts)
     console.print(
         f"Limit: {report.weights / 1e6:.0f} MB of weights and {report.keys_and_values / 1e6:.0f} MB of keys "
         f"and values at {machine.bandwidth / 1e9:.1f} GB/s take {1e3 * report.limit:.1f} ms; the forward "
         f"takes {fastest / report.limit:.1f} times as long.\n"
         f"{report.model}, {machine.processor}, {machine.threads} threads, torch {machine.torch}."
+    )
+
+
+def _single(alone: Alone) -> str:
+    one, block, reading = (1e3 * statistics.median(each) for each in (alone.one, alone.block, alone.reading))
+    over_row, over_reading = alone.block_over_row, alone.row_over_reading
+    return (
+        f"One sequence: {one:.1f} ms for 1 row, {block:.1f} for {alone.rows}, {reading:.1f} to read the "
+        f"weights once.\n{alone.rows} rows over 1: {over_row}, at most {BLOCK_TARGET}: "
+        f"{over_row.at_most(BLOCK_TARGET)}; 1 row over reading: {over_reading}, at most {ROW_TARGET}: "
+        f"{over_reading.at_most(ROW_TARGET)}."
     )
 
 
