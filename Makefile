@@ -25,7 +25,7 @@ PHOENIX := .venv-phoenix/bin/phoenix
 VLLM := .venv-vllm/bin/vllm
 SAY := printf '==> %s\n'
 
-.PHONY: help setup demo trace-demo trace-ui test lint bench peers equality rows distribution parameters audit chaos clients losses restarts affinity leaks fuzz verify soak rehearsal protos chart clean
+.PHONY: help setup demo trace-demo trace-ui test lint bench peers equality rows capacity distribution parameters audit chaos clients losses restarts affinity leaks fuzz verify soak rehearsal protos chart clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,6 +89,10 @@ equality: setup ## check at length that speculation changes no token
 rows: setup ## check that logits of thousands of rows do not depend on their batch, bit for bit
 	@$(BIN)/python -m cluster.checks.rows $(ARGS)
 
+capacity: setup ## 320 requests in a cache for 16 on a real model: pages held, and tokens after preemption
+	@TRUEDRAFT_MODEL=smollm2-135m-instruct $(BIN)/python -m pytest --timeout 3000 -s \
+		tests/verifier_service/test_capacity.py -k cache_for_16 $(ARGS)
+
 distribution: setup ## check at length that strict laws keep the target's distribution
 	@$(BIN)/python -m cluster.checks.distribution $(ARGS)
 
@@ -121,7 +125,7 @@ fuzz: setup ## ask 5,000 random messages through gRPC, as many of the engine alo
 	@TRUEDRAFT_EXAMPLES=2500 $(BIN)/python -m pytest --timeout 3000 tests/verifier_service/test_fuzz.py $(ARGS)
 	@TRUEDRAFT_EXAMPLES=1000 $(BIN)/python -m pytest --timeout 3000 tests/gateway/http/test_fuzz.py $(ARGS)
 
-verify: equality rows distribution parameters audit trace-ui chaos clients losses restarts leaks fuzz ## every long check that `make test` leaves out
+verify: equality rows capacity distribution parameters audit trace-ui chaos clients losses restarts leaks fuzz ## every long check that `make test` leaves out
 
 soak: setup ## serve mixed traffic for half an hour: nothing fails, nothing differs, memory is flat
 	@$(BIN)/python -m cluster.checks.soak $(ARGS)
