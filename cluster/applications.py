@@ -52,7 +52,7 @@ def serving(config: ClusterConfig, affine: bool = True) -> serve.Application:
         health_check_timeout_s=30.0,
         # Twice what the engine takes, so that it refuses at once what would otherwise wait out of sight.
         max_ongoing_requests=2 * (config.verifier.max_active + config.verifier.max_queued) + 16,
-        ray_actor_options=config.verifier.placement.actor_options(),
+        **config.verifier.placed(),
         request_router_config=routing if affine else RequestRouterConfig(),
     ).bind(config.verifier_spec(), DRAFTERS if config.drafts_remotely else None)
     gateway: Any = GatewayDeployment

@@ -108,9 +108,9 @@ def _by_segments(
     values[own, :, place] = value
     group = query.shape[1] // key.shape[1]
     pieces = []
-    for segment in batch.segments:
+    for segment, table in zip(batch.segments, batch.tables, strict=True):
         length = segment.start + segment.count
-        pages = torch.tensor(segment.cache.pages[: -(-length // PAGE)], device=query.device)
+        pages = torch.from_numpy(table[: -(-length // PAGE)]).to(query.device)
         # [pages, heads, dim, PAGE] and [pages, heads, PAGE, dim] -> [heads, tokens, dim]
         held = keys[pages].permute(1, 0, 3, 2).flatten(1, 2)[:, :length]
         content = values[pages].transpose(0, 1).flatten(1, 2)[:, :length]

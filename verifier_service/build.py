@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
 from opentelemetry.metrics import Meter
 from opentelemetry.trace import Tracer
 from transformers import PreTrainedTokenizerBase
 
 from cluster.checkpoints.loading import (
     end_of_sequence_ids,
-    load_model,
+    load_config,
     load_tokenizer,
     tokenizer_hash,
     weights_hash,
 )
-from cluster.checkpoints.registry import Checkpoint, resolve
+from cluster.checkpoints.registry import Checkpoint
 from cluster.drafting.block_diffusion import read_fusing
 from cluster.drafting.drafter_checkpoints import resolve_drafter
 from cluster.scheduling import Planner, VerifyCost, planner_of
@@ -29,14 +31,19 @@ from verifier_service.drafting.port import DraftingPort
 from verifier_service.engine import Engine
 from verifier_service.invariance import rows_are_invariant
 from verifier_service.limits import Limits
+from verifier_service.loading import checkpoint_of, load_weights, target_of
 from verifier_service.metering import Meters
-from verifier_service.packing import quantize
 from verifier_service.profiling import profile
-from verifier_service.spec import INT8, VerifierSpec
+from verifier_service.spec import VerifierSpec
 from verifier_service.target import TargetModel
+from verifier_service.tensor_parallel.ranks import Ranks, free_port
+from verifier_service.tensor_parallel.sharding import check_divisible
 from verifier_service.uncertainty import logit_discrepancy
 
 log = logging.getLogger(__name__)
+
+# Starts the processes with which rank 0 of a spec shares its target; they meet on a port.
+Start = Callable[[VerifierSpec, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +59,31 @@ class LoadedTarget:
     profile: VerifyCost
 
 
-def load_target(spec: VerifierSpec) -> LoadedTarget:
+def load_target(spec: VerifierSpec, start: Start | None = None) -> LoadedTarget:
     """Loads the spec's checkpoint, checks whether its rows are bitwise invariant here, and times its steps.
+    start: of the other processes that share the target.
 
     Raises CheckpointError, also for a drafter that cannot read this target; ValueError for a model whose
-    attention is not supported, and for int8 elsewhere than on a CPU.
+    attention is not supported, for one that cannot be shared so, for several processes that nobody starts,
+    and for int8 elsewhere than on a CPU; RankLostError when another process ends.
     """
-    checkpoint = resolve(spec.model, Path(spec.cache_dir) if spec.cache_dir else None)
+    checkpoint = checkpoint_of(spec)
+    ranks = None
+    if spec.tensor_parallel_size > 1:
+        if start is None:
+            raise ValueError("tensor_parallel_size > 1 is for a verifier that is served")
+        check_divisible(load_config(checkpoint), spec.tensor_parallel_size)
+        port = free_port()
+        start(spec, port)
+        ranks = Ranks(0, spec.tensor_parallel_size, port, torch.device(spec.device))
     fusing = None
     if spec.drafter:
         fusing = read_fusing(Path(resolve_drafter(spec.drafter).path), spec.feature_dtype)
     tokenizer = load_tokenizer(checkpoint)
-    integers = spec.dtype == INT8
-    model = load_model(checkpoint, "float32" if integers else spec.dtype, spec.device)
-    if integers:
-        quantize(model)
+    model = load_weights(spec, checkpoint)
     stop_ids = end_of_sequence_ids(model, tokenizer)
     # Before the target packs the weights away.
-    target = TargetModel(model, weights_hash(model), spec.threads, integers, fusing)
+    target = target_of(spec, model, weights_hash(model), fusing, ranks)
     invariant = rows_are_invariant(target)
     log.info("%s: rows are %s invariant", spec.model, "bitwise" if invariant else "not bitwise")
     numerics = target.numerics(invariant)

@@ -28,6 +28,7 @@ from verifier_service.drafting.remote import HelloInfo, RemoteDrafting
 from verifier_service.drafting.serve_resolver import ServeResolver
 from verifier_service.pacing import paced
 from verifier_service.spec import DraftingMode, VerifierSpec
+from verifier_service.tensor_parallel.actors import RankActors
 
 _log = logging.getLogger(__name__)
 
@@ -42,10 +43,12 @@ class VerifierDeployment:
         self._replica = serve.get_replica_context().replica_tag
         log_as_json("truedraft-verifier", self._replica)
         self._loop = asyncio.get_running_loop()
-        loaded = await in_passing_thread(load_target, spec)
+        self._ranks = RankActors(self._replica)
+        loaded = await in_passing_thread(load_target, spec, self._ranks.start)
         self._numerics = loaded.numerics
         self._stream_interval = spec.stream_interval_s
         self._context = loaded.model.context
+        self._size = spec.tensor_parallel_size
         self._remote: RemoteDrafting | None = None
         tracer = setup("truedraft-verifier", replica=self._replica)
         self._metrics = setup_metrics("truedraft-verifier", replica=self._replica)
@@ -108,6 +111,7 @@ class VerifierDeployment:
             "labels": dict(ray.get_runtime_context().get_node_labels()),
             "row_invariant": self._numerics.row_invariant,
             "context": self._context,
+            "tensor_parallel_size": self._size,
             "drafting": self._remote.state if self._remote is not None else "in-process or off",
             "drafters": self._remote.spread() if self._remote is not None else {},
             "ahead": dict(self._remote.ahead) if self._remote is not None else {},
@@ -128,6 +132,8 @@ class VerifierDeployment:
         """Called by Serve. Raises RuntimeError when the replica has to be replaced."""
         if not self._thread.is_alive():
             raise RuntimeError("the engine's thread has ended")
+        if not self._ranks.complete:
+            raise RuntimeError("a process that holds a share of the target has ended")
 
     async def __del__(self) -> None:
         """Called by Serve when the replica shuts down."""

@@ -47,6 +47,7 @@ from verifier_service.replaying import Replaying
 from verifier_service.rounds import Rounds
 from verifier_service.sequence import Phase, Sequence, Sink
 from verifier_service.target import Rows, TargetModel
+from verifier_service.tensor_parallel.ranks import RankLostError
 
 log = logging.getLogger(__name__)
 
@@ -187,6 +188,12 @@ class Engine:
         if batch:
             try:
                 self._forward(batch)
+            except RankLostError as error:
+                # Nothing can be computed any more: others are to go on with every answer.
+                log.exception("a step failed for good")
+                self._inbox.stop()
+                for sequence in [*self._admission]:
+                    self._fail(sequence, str(error), event=Failed(str(error), leaving=True))
             except Exception as error:
                 # Losing a batch must not lose the engine: the next requests find it working.
                 log.exception("a step failed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,6 +20,17 @@ def pages_of(tokens: int) -> int:
     return -(-tokens // PAGE)
 
 
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """Pages that hold zeros from now on."""
+
+    pages: tuple[int, ...]
+
+
+# What is done to keys and values outside of forwards.
+Change = Cleared
+
+
 class KVPool:
     """Room for `tokens` tokens of every layer. dim: of a head, the model's filled up to a multiple of LANES;
     shared: whether full pages get names, by which other sequences find them.
@@ -26,6 +38,7 @@ class KVPool:
     keys: [layers, pages, kv_heads, dim, PAGE]; values: [layers, pages, kv_heads, PAGE, dim]. Free pages
     hold zeros: what lies beyond a sequence's tokens still enters products. fused: what drafters read of the
     tokens, [pages, PAGE, width], None where they read nothing; kept, shared and lost with keys and values.
+    changes: where other processes hold a share of each key and value, what they have to repeat, else None.
     """
 
     def __init__(
@@ -40,6 +53,7 @@ class KVPool:
         shared: bool = True,
     ) -> None:
         self.shared = shared
+        self.changes: list[Change] | None = None
         self.pages = Pages(pages_of(tokens))
         self.dim = -(-dim // LANES) * LANES
         self.keys = _zeros((layers, self.pages.count, kv_heads, self.dim, PAGE), dtype, device)
@@ -65,8 +79,15 @@ class KVPool:
 
     def _clear(self, pages: list[int]) -> None:
         if pages:
-            self.keys[:, pages] = 0
-            self.values[:, pages] = 0
+            self.apply(Cleared(tuple(pages)))
+
+    def apply(self, change: Change) -> None:
+        """Makes a change, and takes note of it for those who have to repeat it."""
+        pages = list(change.pages)
+        self.keys[:, pages] = 0
+        self.values[:, pages] = 0
+        if self.changes is not None:
+            self.changes.append(change)
 
 
 class SequenceCache:

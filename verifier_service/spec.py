@@ -25,9 +25,10 @@ class DraftingMode(StrEnum):
 @dataclass(frozen=True, slots=True)
 class VerifierSpec:
     """model: a checkpoint reference; dtype: as torch names it, or INT8; threads: CPU threads, 0 for all
-    cores; max_active: sequences in the batch; max_queued: sequences that wait for their first place;
-    kv_tokens: room in the KV cache; prefix_caching: whether a request starts from pages that another of
-    its tenant filled with the same tokens;
+    cores; tensor_parallel_size: processes that share the target; max_active: sequences in the batch;
+    max_queued: sequences that wait for their first place; kv_tokens: room in the KV cache;
+    prefix_caching: whether a request starts from pages that another of its tenant filled with the same
+    tokens;
     step_rows: token rows of one forward; planner: who decides how much is drafted; block_length,
     block_length_min: bounds of the drafts of a round; stop_below: max q before which a block ends;
     draft_ahead: whether drafters may guess a round's outcome and go on, and sequences decode while their
@@ -46,6 +47,7 @@ class VerifierSpec:
     dtype: str = "float32"
     device: str = "cpu"
     threads: int = 0
+    tensor_parallel_size: int = 1
     cache_dir: str | None = None
     max_active: int = 16
     max_queued: int = 256

@@ -23,6 +23,8 @@ from verifier_service.decoder import Decoder, can_decode
 from verifier_service.fusing import Fuser, check_fusing
 from verifier_service.kv_cache import KVPool, SequenceCache
 from verifier_service.spec import INT8
+from verifier_service.tensor_parallel.orders import Leader
+from verifier_service.tensor_parallel.sharding import Shards
 
 log = logging.getLogger(__name__)
 
@@ -48,9 +50,11 @@ class TargetModel:
 
     model: loaded, in evaluation mode; it is changed in place. threads: CPU threads, 0 for all cores;
     integers: the weights were rounded by `quantize` and are to be kept as int8; fusing: what drafters read,
-    to be kept beside keys and values. pool: of a few thousand tokens, for checks and measurements; an engine
-    has one of its own. Raises ValueError for a model that cannot run so: at once, or at its first forward for
-    attention with a feature that is not implemented; CheckpointError for a drafter of another target.
+    to be kept beside keys and values; shards: where it is a share of the model, for which this process is one
+    rank of several, of which rank 0 has the others do what it does. pool: of a few thousand tokens, for
+    checks and measurements; an engine has one of its own. Raises ValueError for a model that cannot
+    run so: at once, or at its first forward for attention with a feature that is not implemented;
+    CheckpointError for a drafter of another target.
     """
 
     def __init__(
@@ -60,12 +64,15 @@ class TargetModel:
         threads: int = 0,
         integers: bool = False,
         fusing: Fusing | None = None,
+        shards: Shards | None = None,
     ) -> None:
         _refuse_unsupported(model)
         most: int = config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
         self._threads = min(threads or most, most)
         torch.set_num_threads(self._threads)
         self._model = model
+        self._shards = shards
+        self._leader = Leader(shards.ranks) if shards is not None and shards.ranks.rank == 0 else None
         self._device, self._dtype = model.device, model.dtype
         self._weights_hash = weights_hash
         text = model.config.get_text_config()
@@ -81,7 +88,8 @@ class TargetModel:
         if integers and not self._ours:
             raise ValueError("weights in int8 run on a CPU alone")
         taps = fusing.info.layers if fusing is not None else ()
-        self._decoder = self._own_decoder(taps) if self._ours else None
+        # It runs all layers in one call, in which nothing could be gathered from other ranks.
+        self._decoder = self._own_decoder(taps) if self._ours and shards is None else None
         self._taps: LayerTaps | None = None
         if self._decoder is None:
             if taps:
@@ -97,7 +105,11 @@ class TargetModel:
     def new_pool(self, tokens: int, shared: bool = True) -> KVPool:
         """Room for the keys and values of so many tokens; shared: see KVPool."""
         fused = None if self.fuser is None else (self.fuser.width, self.fuser.dtype)
-        return _pool(self._model, tokens, fused, shared)
+        kv_heads = self._shards.kv_heads if self._shards is not None else None
+        pool = _pool(self._model, tokens, fused, shared, kv_heads)
+        if self._leader is not None:
+            self._leader.made(pool, tokens)
+        return pool
 
     @torch.inference_mode()
     def forward(self, batch: Sequence[Rows]) -> list[Tensor]:
@@ -105,9 +117,8 @@ class TargetModel:
         pool.
 
         Writes the keys and values of all rows, and what drafters read of them; the caller sets the caches'
-        lengths. Raises OutOfPagesError.
+        lengths. Raises OutOfPagesError; RankLostError when another process that it needs is gone.
         """
-        numba.set_num_threads(self._threads)
         tokens: list[int] = []
         segments: list[Segment] = []
         keep: list[int] = []
@@ -116,17 +127,34 @@ class TargetModel:
             segments.append(Segment(rows.cache, len(tokens), count, rows.start))
             keep.extend(range(len(tokens) + count - rows.wanted, len(tokens) + count))
             tokens.extend(rows.tokens)
-        run = self._decoder.forward if self._decoder is not None else self._through_transformers
         places = Batch(segments)
         ids, positions, wanted = (
             torch.as_tensor(values, dtype=torch.long, device=self._device)
             for values in (tokens, places.positions, keep)
         )
-        logits, features = run(ids, positions, places, wanted)
+        if self._leader is not None:
+            self._leader.step(places, ids, positions, wanted)
+        logits, features = self.run(ids, positions, places, wanted)
         if self.fuser is not None and features is not None and places.pool.fused is not None:
             own = torch.from_numpy(places.tables[places.owners, places.positions // PAGE])
             places.pool.fused[own.to(self._device), positions % PAGE] = self.fuser.fuse(features)
         return list(logits.split([rows.wanted for rows in batch]))
+
+    @torch.inference_mode()
+    def run(
+        self, tokens: Tensor, positions: Tensor, places: Batch, wanted: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """The forward as every rank runs it; tokens, positions: int64 [rows]; wanted: rows that need logits.
+        Returns those, float32 [n, V], and what drafters read of the rows, where they do."""
+        numba.set_num_threads(self._threads)
+        run = self._decoder.forward if self._decoder is not None else self._through_transformers
+        device = self._device
+        return run(tokens.to(device), positions.to(device), places, wanted.to(device))
+
+    def close(self) -> None:
+        """Lets the other ranks of this target go; there is no forward after it."""
+        if self._shards is not None:
+            self._shards.ranks.close()
 
     def score(self, texts: Sequence[Sequence[int]], wanted: int) -> list[Tensor]:
         """Logits of the last `wanted` positions of whole texts: float32 [wanted, V] each; nothing is kept."""
@@ -173,6 +201,8 @@ class TargetModel:
             kernels = f"numba-{numba.__version__}/{binding.get_host_cpu_name()}/{layers}-layers"
         else:
             kernels = f"torch-{torch.__version__}/{self._device.type}/sdpa"
+        if self._shards is not None:
+            kernels += f"/{self._shards.ranks.size}-ranks"
         return Numerics(
             weights_hash=self._weights_hash,
             dtype=INT8 if self._integers else str(self._dtype).removeprefix("torch."),
@@ -182,10 +212,16 @@ class TargetModel:
         )
 
 
-def _pool(model: PreTrainedModel, tokens: int, fused: tuple[int, torch.dtype] | None, shared: bool) -> KVPool:
+def _pool(
+    model: PreTrainedModel,
+    tokens: int,
+    fused: tuple[int, torch.dtype] | None,
+    shared: bool,
+    kv_heads: int | None,
+) -> KVPool:
     config = model.config.get_text_config()
     heads: int = config.num_attention_heads
-    kv_heads: int = getattr(config, "num_key_value_heads", None) or heads
+    kv_heads = kv_heads or getattr(config, "num_key_value_heads", None) or heads
     dim: int = getattr(config, "head_dim", None) or config.hidden_size // heads
     layers = config.num_hidden_layers
     return KVPool(layers, kv_heads, dim, tokens, model.dtype, model.device, fused, shared)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from cluster.checkpoints.errors import CheckpointError
@@ -17,7 +17,7 @@ from cluster.checkpoints.registry import Checkpoint
 
 if TYPE_CHECKING:
     # Importing it takes seconds, which a drafter without a model need not spend.
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedConfig, PreTrainedModel
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -39,6 +39,15 @@ def load_model(checkpoint: Checkpoint, dtype: str, device: str) -> PreTrainedMod
     # As a Module: transformers wraps `to` in a way that hides its signature.
     cast(torch.nn.Module, model).to(device).eval().requires_grad_(False)
     return cast("PreTrainedModel", model)
+
+
+def load_config(checkpoint: Checkpoint) -> PreTrainedConfig:
+    """What a checkpoint says of its model, without its weights. Raises CheckpointError."""
+    try:
+        config = AutoConfig.from_pretrained(checkpoint.path, **_revision(checkpoint))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{checkpoint.reference} cannot be loaded: {error}") from error
+    return cast("PreTrainedConfig", config)
 
 
 def load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:

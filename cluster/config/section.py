@@ -37,6 +37,22 @@ class Placement(Section):
             options["resources"] = dict(self.resources)
         return options
 
+    def over_ranks(self, size: int) -> dict[str, Any]:
+        """A Serve deployment's options for replicas of so many processes each, on one node: what a replica
+        reserves is divided among them, but for `resources`, which the first has."""
+        share = {"CPU": self.num_cpus / size, "GPU": self.num_gpus / size}
+        options = self.actor_options() | {"num_cpus": share["CPU"], "num_gpus": share["GPU"]}
+        selector = options.pop("label_selector", None)
+        bundles = [share | self.resources, *(dict(share) for _ in range(size - 1))]
+        placed: dict[str, Any] = {
+            "ray_actor_options": options,
+            "placement_group_bundles": bundles,
+            "placement_group_strategy": "STRICT_PACK",
+        }
+        if selector:
+            placed["placement_group_bundle_label_selector"] = [selector] * size
+        return placed
+
 
 def check_order(replicas: int, most: int | None) -> None:
     """Raises ValueError for bounds of replicas that contradict each other."""

@@ -12,14 +12,17 @@ from cluster.scheduling.registry import PlannerName
 
 class Verifier(Section):
     """The fields of VerifierSpec, replicas and placement. dtype: of weights and arithmetic; int8: of weights
-    alone, on a CPU, which makes another model of the checkpoint. max_replicas: how many Serve may add to
-    while each has more requests than max_active; unset: none. block_length is the most drafts of a round,
-    block_length_min the least under planner goodput, which by itself drafts as many as pay.
+    alone, on a CPU, which makes another model of the checkpoint. tensor_parallel_size: processes that share
+    the target of a replica, on one node; its placement is what they reserve together. max_replicas: how
+    many Serve may add to while each has more requests than max_active; unset: none. block_length is the most
+    drafts of a round, block_length_min the least under planner goodput, which by itself drafts as many as
+    pay.
     """
 
     dtype: Literal["float32", "bfloat16", "float16", "int8"] = "float32"
     device: str = "cpu"
     threads: int = Field(default=0, ge=0)
+    tensor_parallel_size: int = Field(default=1, ge=1, le=64)
     max_active: Count = 16
     max_queued: int = Field(default=256, ge=0)
     kv_tokens: Count = 65536
@@ -46,6 +49,21 @@ class Verifier(Section):
     @model_validator(mode="after")
     def _replicas_are_ordered(self) -> Self:
         check_order(self.replicas, self.max_replicas)
+        return self
+
+    def placed(self) -> dict[str, Any]:
+        """Where its replicas run, for a Serve deployment's options."""
+        if self.tensor_parallel_size > 1:
+            return self.placement.over_ranks(self.tensor_parallel_size)
+        return {"ray_actor_options": self.placement.actor_options()}
+
+    @model_validator(mode="after")
+    def _ranks_have_gpus(self) -> Self:
+        if self.tensor_parallel_size > 1 and self.placement.num_gpus % self.tensor_parallel_size:
+            raise ValueError(
+                f"placement.num_gpus must be a multiple of tensor_parallel_size = "
+                f"{self.tensor_parallel_size}, got {self.placement.num_gpus:g}"
+            )
         return self
 
     @model_validator(mode="after")

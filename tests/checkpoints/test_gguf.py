@@ -29,6 +29,7 @@ def write_gguf(path, model, tokenizer):
     config = model.config
     writer = gguf.GGUFWriter(path, "qwen2")
     writer.add_context_length(config.max_position_embeddings)
+    writer.add_vocab_size(config.vocab_size)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
     writer.add_feed_forward_length(config.intermediate_size)
