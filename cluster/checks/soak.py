@@ -210,8 +210,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--model", default=DEFAULT_REFERENCE)
     options = parser.parse_args(arguments)
-    # Less than 16 of the longest, so that sequences are preempted.
-    spec = VerifierSpec(model=options.model, kv_tokens=16384, max_active=24)
+    # Two of the longest, so that sequences are preempted.
+    spec = VerifierSpec(model=options.model, kv_tokens=4096, max_active=24)
 
     def report(line: str) -> None:
         sys.stdout.write(f"{line}\n")
