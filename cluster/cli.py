@@ -82,7 +82,7 @@ def train_drafter(
         Path, typer.Option(help="JSON lines: prompt or messages, and perhaps domain.", show_default=False)
     ],
     out: Annotated[Path, typer.Option(help="Folder of the drafter; what was begun there is gone on with.")],
-    target: Annotated[str, typer.Option(help="Packaged name, local directory or hub id.")] = "",
+    target: Annotated[str, typer.Option(help="Packaged name, local directory or GGUF file, or hub id.")] = "",
     minutes: Annotated[float, typer.Option(min=0.01, help="Of training, once the answers are there.")] = 30.0,
     layers: Annotated[int, typer.Option(min=1, help="Of the drafter.")] = 2,
     block_length: Annotated[int, typer.Option(min=1, max=255, help="Drafts of a block.")] = 7,

@@ -11,7 +11,7 @@ from cluster.terminal import Json, Output, failures
 
 bench = typer.Typer(help="Measure, side by side with what you would use instead.", no_args_is_help=True)
 
-Model = Annotated[str | None, typer.Option(help="Packaged name, local directory or hub id.")]
+Model = Annotated[str | None, typer.Option(help="Packaged name, local directory or GGUF file, or hub id.")]
 Tokens = Annotated[int, typer.Option(min=8, help="The most tokens of each answer.")]
 Pairs = Annotated[int, typer.Option(min=1, help="Repetitions; fewer than 7 resolve little.")]
 Minutes = Annotated[float, typer.Option(help="Begin nothing new after so long.")]

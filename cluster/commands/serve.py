@@ -25,7 +25,9 @@ def serve(
         bool,
         typer.Option("--emulate", help="Start Ray nodes here, labelled as a head, an L4 and an H100 node."),
     ] = False,
-    model: Annotated[str | None, typer.Option(help="Packaged name, local directory or hub id.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Packaged name, local directory or GGUF file, or hub id.")
+    ] = None,
     drafter: Annotated[
         str | None, typer.Option(help="ngram, causal_lm, off, or the folder or hub id of a DFlash drafter.")
     ] = None,

@@ -36,7 +36,8 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class ClusterConfig(Section):
-    """model: name of a packaged model, a local directory, or a hub id with optional @revision;
+    """model: name of a packaged model, a local directory or GGUF file, or a hub id with optional
+    @revision;
     served_model_name: what clients call it, by default the reference or the directory's name; cache_dir:
     where packaged models are kept on every node; ray_address: the Ray cluster to join, "auto" for the one
     of this machine; domains: labels of requests that metrics and audits tell apart, the others being one;
@@ -71,7 +72,7 @@ class ClusterConfig(Section):
         if self.served_model_name:
             return self.served_model_name
         # Where a directory lies is not for clients to know.
-        is_path = self.model.startswith(("/", "./", "../", "~"))
+        is_path = self.model.startswith(("/", "./", "../", "~")) or self.model.endswith(".gguf")
         return Path(self.model).name if is_path else self.model
 
     @property

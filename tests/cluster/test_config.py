@@ -154,7 +154,13 @@ def test_the_drafting_mode_reaches_the_verifier():
 
 @pytest.mark.parametrize(
     ("model", "served"),
-    [("/models/toy", "toy"), ("./toy", "toy"), ("org/toy", "org/toy"), ("toy", "toy")],
+    [
+        ("/models/toy", "toy"),
+        ("models/toy.gguf", "toy.gguf"),
+        ("./toy", "toy"),
+        ("org/toy", "org/toy"),
+        ("toy", "toy"),
+    ],
 )
 def test_clients_see_a_name_and_no_path(model, served):
     assert load_config(None, [f"model={model}"]).served_name == served
