@@ -16,6 +16,7 @@ from opentelemetry.trace import Tracer
 from cluster.channel.certificates import carries, server_credentials
 from cluster.channel.spec import LOOPBACK, Channel
 from cluster.drafting import Drafter
+from cluster.drafting.drafter import Foreseer
 from cluster.drafting.features import FeaturesInfo
 from cluster.drafting.wire import KEEPALIVE_INTERVAL_MS, KEEPALIVE_TIMEOUT_MS, PROTOCOL_VERSION
 from cluster.speculation.messages import DrafterIdentity
@@ -67,6 +68,7 @@ class DraftingServer(drafting_pb2_grpc.DraftingServiceServicer):
             DrafterIdentity(drafter.model, drafter.kind, replica),
             incarnation=secrets.randbits(64) | 1,
             features=drafter.features,
+            foresees=isinstance(drafter, Foreseer),
         )
         self._context, self._certain, self._longest = drafter.context, drafter.certain, drafter.longest
         # By the number that Welcome names; never 0, which is what an unset field reads.
@@ -225,6 +227,7 @@ class DraftingServer(drafting_pb2_grpc.DraftingServiceServicer):
             longest=self._longest,
             fed=self._replica.features is not None,
             stream=stream,
+            foresees=self._replica.foresees,
         )
 
 

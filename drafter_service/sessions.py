@@ -25,25 +25,18 @@ class SessionFault(Exception):  # noqa: N818 - named as on the wire
         self.code = code
 
 
-@dataclass(frozen=True, slots=True)
-class Ahead:
-    """A block after a guessed outcome; prefix_hash: over committed tokens and guess."""
-
-    prefix_hash: bytes
-    block: DraftBlock
-
-
 @dataclass(slots=True, eq=False)
 class Session:
     """number: the sequence's number for the drafter; tokens: prompt and committed, only ever appended to;
-    ahead: the block that was pushed last under a grant; fed: of how many of its tokens there are features."""
+    told: blocks of the last forecast, by the prefix that they continue; fed: of how many of its tokens there
+    are features."""
 
     number: int
     epoch: int
     spec: SessionSpec
     tokens: list[int]
     prefix: PrefixHash = field(init=False)
-    ahead: Ahead | None = None
+    told: dict[bytes, DraftBlock] = field(default_factory=dict)
     fed: int = 0
     _rows: Tensor = field(default_factory=lambda: torch.empty(0, 0))
 

@@ -17,7 +17,7 @@ from cluster.speculation.messages import DraftBlock, DrafterIdentity, SessionSpe
 from cluster.telemetry import context as trace_context
 from cluster.telemetry import names
 from drafter_service.load import Load
-from drafter_service.sessions import Ahead, Session, SessionFault, StreamSessions
+from drafter_service.sessions import Session, SessionFault, StreamSessions
 from drafter_service.worker import Drafted, DraftingWorker, Work
 from truedraft.v1 import drafting_pb2
 
@@ -34,11 +34,13 @@ Context = grpc.aio.ServicerContext[drafting_pb2.DraftRequest, drafting_pb2.Draft
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """Who answers; incarnation: drawn anew by every start; features: what its drafter reads."""
+    """Who answers; incarnation: drawn anew by every start; features: what its drafter reads; foresees: its
+    forecasts are exhaustive."""
 
     identity: DrafterIdentity
     incarnation: int
     features: FeaturesInfo | None = None
+    foresees: bool = False
 
 
 class Stream:
@@ -140,15 +142,13 @@ class Stream:
 
     def _plan(self, plan: drafting_pb2.Plan) -> None:
         session = self._sessions.commit(plan)
-        ahead, session.ahead = session.ahead, None
-        if ahead is not None and ahead.prefix_hash == plan.prefix_hash:
-            # The outcome was the one that had been guessed.
-            block = ahead.block.first(plan.block_length)
-            if not plan.held:
-                self._answer(plan, session, self._span(plan), Drafted(block))
-            else:
-                self._go_on(plan, session, block)
-        elif not plan.held:
+        told, session.told = session.told.get(plan.prefix_hash), {}
+        if plan.held:
+            # Where the forecast did not tell of this outcome, there is no block.
+            self._go_on(plan, session, (told or DraftBlock()).first(plan.block_length))
+        elif told is not None:
+            self._answer(plan, session, self._span(plan), Drafted(told.first(plan.block_length)))
+        else:
             span, upto = self._span(plan), len(session.tokens)
 
             def answer(drafted: Drafted) -> None:
@@ -184,39 +184,41 @@ class Stream:
         return done
 
     def _go_on(self, plan: drafting_pb2.Plan, session: Session, block: DraftBlock) -> None:
-        """Drafts ahead of a plan's block, if the plan grants it and the block is whole."""
+        """Pushes a forecast of the round that verifies the block, if the plan grants it."""
         base = plan.base_committed_len + len(plan.committed_ids)
-        whole = len(block.tokens) == plan.block_length > 0
         # Where blocks come with proposals, each is drawn by noise of its own round, which is not known yet.
-        if not plan.ahead_length or not whole or session.spec.proposal_entries or len(session.tokens) != base:
+        if not plan.ahead_length or session.spec.proposal_entries or len(session.tokens) != base:
             return
         if self._replica.features is not None:
-            # Of what is guessed there are none.
+            # Of what is not committed there are none.
+            return
+        if not self._replica.foresees and not len(block.tokens) == plan.block_length > 0:
+            # Where the drafter ended a block it has nothing to go on with.
             return
 
         def push(drafted: Drafted) -> None:
-            # The first token is the drafter's guess of the verifier's own.
-            if drafted.block is None or len(drafted.block.tokens) < 2 or len(session.tokens) != base:
+            forecast = drafted.forecast
+            if forecast is None or len(session.tokens) != base:
                 return
-            guess = (*block.tokens, drafted.block.tokens[0])
-            rest = DraftBlock(drafted.block.tokens[1:], drafted.block.max_q[1:])
-            session.ahead = Ahead(session.prefix.digest_after(guess), rest)
-            message = drafting_pb2.Block(
+            if not forecast.outcomes and not forecast.exhaustive:
+                return
+            message = drafting_pb2.Forecast(
                 sequence=plan.sequence,
                 epoch=plan.epoch,
                 plan_id=plan.plan_id,
                 incarnation=self._replica.incarnation,
-                prefix_hash=session.ahead.prefix_hash,
-                ids=rest.tokens,
-                max_q=rest.max_q,
+                exhaustive=forecast.exhaustive,
                 draft_time_ns=drafted.elapsed_ns,
-                ahead=True,
             )
-            self._send(drafting_pb2.DraftResponse(block=message))
+            for outcome in forecast.outcomes:
+                prefix = session.prefix.digest_after((*block.tokens[: outcome.kept], outcome.token))
+                session.told[prefix] = outcome.block
+                message.outcomes.add(prefix_hash=prefix, ids=outcome.block.tokens, max_q=outcome.block.max_q)
+            self._send(drafting_pb2.DraftResponse(forecast=message))
 
-        length = 1 + plan.ahead_length
+        done = self._on_loop(push)
         self._worker.submit(
-            Work(session, base, length, self._on_loop(push), plan.stop_below, guess=block.tokens)
+            Work(session, base, plan.ahead_length, done, plan.stop_below, verified=block.tokens)
         )
 
     def _span(self, plan: drafting_pb2.Plan) -> Span:

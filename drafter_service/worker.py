@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from cluster.drafting import Drafter
-from cluster.drafting.drafter import DraftJob
-from cluster.speculation.messages import DraftBlock
+from cluster.drafting.drafter import DraftJob, Foreseer
+from cluster.speculation.messages import DraftBlock, Forecast, Outcome
 from drafter_service.sessions import Session
 
 _log = logging.getLogger(__name__)
@@ -21,12 +21,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Drafted:
-    """A plan's outcome: its block, the error that took its place, or neither when a newer plan replaced it.
+    """What came of work: its block, the error that took its place, or neither when a newer plan replaced it.
 
-    elapsed_ns: time of the drafter's call, which may have served other plans too.
+    forecast: of work ahead, instead of a block; elapsed_ns: time of the drafter's call, which may have served
+    other plans too.
     """
 
     block: DraftBlock | None = None
+    forecast: Forecast | None = None
     error: Exception | None = None
     elapsed_ns: int = 0
 
@@ -35,8 +37,9 @@ class Drafted:
 class Work:
     """A block wanted of a session after its first `upto` tokens; done: called once, from the worker.
 
-    guess: tokens that are taken to follow these: work ahead, which waits while there is other work; fused:
-    for a drafter that reads them, features of the session's first upto - 1 tokens.
+    verified: the block of the round that comes next: work ahead, for a forecast of that round, which waits
+    while there is other work; fused: for a drafter that reads them, features of the session's first upto - 1
+    tokens.
     """
 
     session: Session
@@ -44,7 +47,7 @@ class Work:
     length: int
     done: Callable[[Drafted], None]
     stop_below: float = 0.0
-    guess: tuple[int, ...] = ()
+    verified: tuple[int, ...] | None = None
     fused: Tensor | None = None
 
 
@@ -104,11 +107,11 @@ class DraftingWorker:
                 if isinstance(item, Session):
                     self._forget(number)
                 else:
-                    (self._ahead if item.guess else newest)[number] = item
+                    (newest if item.verified is None else self._ahead)[number] = item
             if newest:
                 self._draft(list(newest.values()))
             elif self._ahead:
-                self._draft([self._ahead.pop(next(iter(self._ahead)))])
+                self._foresee(self._ahead.pop(next(iter(self._ahead))))
 
     def _draft(self, batch: list[Work]) -> None:
         began = time.perf_counter_ns()
@@ -134,6 +137,25 @@ class DraftingWorker:
             self._fed[work.session.number] = work.upto
             work.done(replace(outcome, block=block))
 
+    def _foresee(self, work: Work) -> None:
+        """By a drafter that does not tell of all outcomes: of the one that it takes for the likeliest, that
+        the whole block is kept and its own next token follows."""
+        began = time.perf_counter_ns()
+        try:
+            if isinstance(self._drafter, Foreseer):
+                forecast = self._drafter.foresee(self._job(work))
+            else:
+                job = self._job(work)
+                [block] = self._drafter.draft([replace(job, length=1 + job.length)])
+                forecast = _likeliest(len(job.guess), block)
+        except Exception as error:
+            self._forget(work.session.number)
+            _log.warning("drafting ahead failed: %s: %s", type(error).__name__, error)
+            work.done(Drafted(error=error))
+            return
+        self._fed[work.session.number] = work.upto
+        work.done(Drafted(forecast=forecast, elapsed_ns=time.perf_counter_ns() - began))
+
     def _job(self, work: Work) -> DraftJob:
         session = work.session
         fed = self._fed.get(session.number)
@@ -144,7 +166,8 @@ class DraftingWorker:
             self._drafter.open(replace(session.spec, sequence=session.number, prompt_ids=tokens))
             fed = work.upto
         committed = tuple(session.tokens[fed : work.upto])
-        return DraftJob(session.number, committed, work.length, work.stop_below, work.guess, fused)
+        guess = work.verified or ()
+        return DraftJob(session.number, committed, work.length, work.stop_below, guess, fused)
 
     def _forget(self, number: int) -> None:
         self._fed.pop(number, None)
@@ -152,3 +175,11 @@ class DraftingWorker:
             self._drafter.close(number)
         except Exception:
             _log.exception("a drafter could not close a session")
+
+
+def _likeliest(kept: int, block: DraftBlock) -> Forecast:
+    """block: after a guess, from the token on that the drafter takes for the verifier's own."""
+    if len(block.tokens) < 2:
+        return Forecast()
+    rest = DraftBlock(block.tokens[1:], block.max_q[1:])
+    return Forecast((Outcome(kept, block.tokens[0], rest),))

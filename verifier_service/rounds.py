@@ -233,6 +233,7 @@ class Rounds:
             verify=measured.verify,
             draft=measured.draft(pool),
             waits=LAWS[request.law.name].sends_rows,
+            foresees=self._pools is not None and self._pools.foresees(pool),
         )
 
     @staticmethod

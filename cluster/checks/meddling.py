@@ -78,11 +78,12 @@ class Meddler(drafting_pb2_grpc.DraftingServiceServicer):
         self, response: drafting_pb2.DraftResponse
     ) -> list[tuple[float, drafting_pb2.DraftResponse]]:
         """What is passed on, and after how many seconds."""
-        if response.WhichOneof("message") != "block" or not response.block.ids:
+        block = _drafts_of(response)
+        if block is None:
             return [(0.0, response)]
-        first, delay = response.block.ids[0], 0.0
+        first, delay = block.ids[0], 0.0
         if first % _LOST_TOKENS == 0:
-            self._note("lost", response.block)
+            self._note("lost", response)
             return []
         if first % _SLOW_TOKENS == 0:
             self.done["slow for its content"] += 1
@@ -91,20 +92,22 @@ class Meddler(drafting_pb2_grpc.DraftingServiceServicer):
             self.done["delayed"] += 1
             delay += self._chance.random() * _LONGEST_S
         if self._chance.random() < _SPOILT:
-            self._note("spoilt", response.block)
-            self._spoil(response.block)
+            self._note("spoilt", response)
+            self._spoil(response, block)
         if self._chance.random() < _REPEATED:
             self.done["repeated"] += 1
             return [(delay, response), (delay, response)]
         return [(delay, response)]
 
-    def _note(self, what: str, block: drafting_pb2.Block) -> None:
+    def _note(self, what: str, response: drafting_pb2.DraftResponse) -> None:
         self.done[what] += 1
-        # Nobody has asked yet for what was drafted ahead.
-        if not block.ahead:
-            self.lost.add(block.sequence)
+        # Nobody has asked yet for what a forecast tells.
+        if response.WhichOneof("message") == "block":
+            self.lost.add(response.block.sequence)
 
-    def _spoil(self, block: drafting_pb2.Block) -> None:
+    def _spoil(
+        self, response: drafting_pb2.DraftResponse, block: drafting_pb2.Block | drafting_pb2.Outcome
+    ) -> None:
         """In one of the ways that a receiver must notice."""
         match self._chance.randrange(4):
             case 0:
@@ -113,8 +116,22 @@ class Meddler(drafting_pb2_grpc.DraftingServiceServicer):
                 block.prefix_hash = bytes(reversed(block.prefix_hash))
             case 2:
                 block.max_q[0] = float("nan")
+            case _ if response.WhichOneof("message") == "block":
+                response.block.incarnation += 1
             case _:
-                block.incarnation += 1
+                response.forecast.incarnation += 1
+
+
+def _drafts_of(
+    response: drafting_pb2.DraftResponse,
+) -> drafting_pb2.Block | drafting_pb2.Outcome | None:
+    """The block that a response brings, or the first of a forecast; None without drafts."""
+    match response.WhichOneof("message"):
+        case "block" if response.block.ids:
+            return response.block
+        case "forecast" if response.forecast.outcomes:
+            return response.forecast.outcomes[0]
+    return None
 
 
 async def _forward(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
 from cluster.drafting.features import FeaturesInfo
-from cluster.speculation.messages import DraftBlock, SessionSpec
+from cluster.speculation.messages import DraftBlock, Forecast, SessionSpec
 
 
 class DraftingError(Exception):
@@ -20,9 +20,9 @@ class DraftingError(Exception):
 class DraftJob:
     """One sequence's turn: commit these tokens, then draft at most `length` after them.
 
-    stop_below: the block ends before a position whose max q is less; guess: tokens that are taken to follow
-    the committed ones for this block alone; fused: for a drafter that reads them, the fused features of the
-    text's next tokens, [n, d], continuing those of earlier jobs.
+    stop_below: the block ends before a position whose max q is less; guess: of work ahead alone: tokens that
+    are taken to follow the committed ones, for this block; fused: for a drafter that reads them, the fused
+    features of the text's next tokens, [n, d], continuing those of earlier jobs.
     """
 
     sequence: int
@@ -85,3 +85,12 @@ class Drafter(Protocol):
 
     def close(self, sequence: int) -> None:
         """Frees a session; no error if there is none."""
+
+
+@runtime_checkable
+class Foreseer(Drafter, Protocol):
+    """A drafter so cheap that it says what it would draft after every outcome of a round."""
+
+    def foresee(self, job: DraftJob) -> Forecast:
+        """For the round that verifies the job's guess, after its committed tokens: blocks of at most the
+        job's length. Exhaustive unless there is too much to tell."""

@@ -6,24 +6,32 @@ from collections.abc import Sequence
 
 from cluster.drafting.drafter import DraftJob
 from cluster.drafting.features import FeaturesInfo
-from cluster.speculation.messages import DraftBlock, SessionSpec
+from cluster.speculation.messages import DraftBlock, Forecast, Outcome, SessionSpec
+
+# Of a forecast: what would be sent with more is worth less than what it costs.
+_MOST_OUTCOMES = 64
 
 
 class _Text:
-    """A sequence's tokens with an index of where each n-gram of the minimal length ended last."""
+    """A sequence's tokens with an index of where each n-gram of the minimal length ended, and of the tokens
+    that complete one."""
 
     def __init__(self, minimum: int) -> None:
         self.minimum = minimum
         self.tokens: list[int] = []
         # n-gram -> positions after its occurrences, oldest first.
         self.ends: dict[tuple[int, ...], list[int]] = {}
+        # All but the last token of an n-gram -> its last tokens, in the order in which they first occurred.
+        self.followers: dict[tuple[int, ...], dict[int, None]] = {}
 
     def extend(self, tokens: Sequence[int]) -> None:
         for token in tokens:
             self.tokens.append(token)
             end = len(self.tokens)
             if end >= self.minimum:
-                self.ends.setdefault(tuple(self.tokens[end - self.minimum :]), []).append(end)
+                gram = tuple(self.tokens[end - self.minimum :])
+                self.ends.setdefault(gram, []).append(end)
+                self.followers.setdefault(gram[:-1], {})[token] = None
 
     def shorten(self, count: int) -> None:
         """Takes back the last tokens."""
@@ -31,8 +39,16 @@ class _Text:
             end = len(self.tokens)
             if end >= self.minimum:
                 # The latest end of its n-gram is this one.
-                self.ends[tuple(self.tokens[end - self.minimum :])].pop()
+                gram = tuple(self.tokens[end - self.minimum :])
+                self.ends[gram].pop()
+                if not self.ends[gram]:
+                    del self.ends[gram], self.followers[gram[:-1]][gram[-1]]
             self.tokens.pop()
+
+    def completions(self) -> list[int]:
+        """Tokens after which there would be a match."""
+        beginning = tuple(self.tokens[len(self.tokens) - self.minimum + 1 :])
+        return list(self.followers.get(beginning, ()))
 
     def longest_match(self, maximum: int) -> tuple[int, int]:
         """(end, length) of the latest among the longest earlier matches of the suffix; (0, 0) without."""
@@ -84,10 +100,26 @@ class NgramDrafter:
     def _draft(self, job: DraftJob) -> DraftBlock:
         text = self._texts[job.sequence]
         text.extend(job.committed)
-        text.extend(job.guess)
-        block = self._continuation(text, job.length)
+        return self._continuation(text, job.length)
+
+    def foresee(self, job: DraftJob) -> Forecast:
+        """As `Foreseer`. There is a match only after a token that once completed an n-gram."""
+        text = self._texts[job.sequence]
+        text.extend(job.committed)
+        outcomes: list[Outcome] = []
+        for kept in range(len(job.guess) + 1):
+            known = job.guess[kept : kept + 1]
+            others = [token for token in text.completions() if token not in known]
+            for token in others[: _MOST_OUTCOMES - len(outcomes)]:
+                text.extend((token,))
+                outcomes.append(Outcome(kept, token, self._continuation(text, job.length)))
+                text.shorten(1)
+            if len(outcomes) == _MOST_OUTCOMES:
+                text.shorten(kept)
+                return Forecast(tuple(outcomes))
+            text.extend(known)
         text.shorten(len(job.guess))
-        return block
+        return Forecast(tuple(outcomes), exhaustive=True)
 
     def _continuation(self, text: _Text, most: int) -> DraftBlock:
         end, matched = text.longest_match(self._maximum)

@@ -31,7 +31,7 @@ class FixedPlanner:
         if not self.hides or not length or history.verify is None:
             return BlockPlan(length, self.stop_below)
         promised = promise(history, outlook(history, length), length, self.hides)
-        return BlockPlan(length, self.stop_below, ahead(history, length), promised.meanwhile)
+        return BlockPlan(length, self.stop_below, ahead(history, length, self.length), promised.meanwhile)
 
     def admit(self, frontiers: Sequence[Frontier], budget: Budget) -> list[int]:
         return by_turns(frontiers, budget.rows)

@@ -44,7 +44,7 @@ class GoodputPlanner:
         if history.idle and promised[best].rate < _RETURN * promised[0].rate:
             trial = _TRIAL if history.idle >= _TRIAL_AFTER else 0
             best = min(max(trial, self.least), most)
-        granted = ahead(history, best, expected.guessed[best]) if self.hides else 0
+        granted = ahead(history, best, self.most, expected.guessed[best]) if self.hides else 0
         return BlockPlan(best, self.stop_below, granted, promised[best].meanwhile)
 
     def admit(self, frontiers: Sequence[Frontier], budget: Budget) -> list[int]:

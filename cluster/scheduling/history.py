@@ -45,7 +45,8 @@ class History:
     domain, drafter: labels; experience: of others; others: sequences that share the steps; other_rows:
     rows that these put into a step; other_tokens: tokens that a step gives these; verify, draft: measured
     costs, None before anything was measured; waits: the request's law waits for every block and takes none
-    that was drafted before its round, so that nothing hides the wait.
+    that was drafted before its round, so that nothing hides the wait; foresees: the drafter says during a
+    round what it drafts after every outcome of it.
     """
 
     committed: int
@@ -61,3 +62,4 @@ class History:
     verify: VerifyCost | None = None
     draft: DraftCost = field(default_factory=DraftCost)
     waits: bool = False
+    foresees: bool = False

@@ -43,9 +43,11 @@ def promise(history: History, expected: Outlook, length: int, hides: bool) -> Pr
 def _best(history: History, expected: Outlook, k: int, hides: bool) -> Promise:
     assert history.verify is not None
     hides = hides and not history.waits
-    wait = history.draft.of(k)
+    wait, plain = history.draft.of(k), _step(history, 0.0)
+    if hides and history.foresees and k:
+        # Drafted during the step before.
+        wait = max(0.0, wait - plain)
     waiting = _promise(history, expected, k, 0, wait, hides)
-    plain = _step(history, 0.0)
     if not hides or k < 2 or wait < _WAIT * plain:
         return waiting
     most = min(k - 1, math.ceil(wait / plain))
@@ -65,7 +67,7 @@ def _promise(
     A block that was drafted ahead and guessed right is not waited for.
     """
     tokens, rows = expected.tokens, expected.rows
-    guessed = expected.guessed[k] if hides else 0.0
+    guessed = expected.guessed[k] if hides and not history.foresees else 0.0
     whole = _step(history, rows[k])
     if not meanwhile:
         seconds, steps, busy, emitted = wait + whole, 1.0, whole, tokens[k]

@@ -17,8 +17,8 @@ from cluster.speculation.sampling import Sampling
 class BlockPlan:
     """A block to be drafted: at most `length` tokens after the committed prefix; 0 is plain decoding.
 
-    stop_below: it ends before a position whose max q is less; ahead: tokens that the drafter may send after
-    the likeliest outcome of this block, before it is known; meanwhile: tokens that are decoded without drafts
+    stop_below: it ends before a position whose max q is less; ahead: drafts that the drafter may send after
+    an outcome of this block's round, before it is known; meanwhile: tokens that are decoded without drafts
     while the block is under way, before it is waited for.
     """
 
@@ -75,6 +75,25 @@ class DraftBlock:
             parents=self.parents[:count] if self.parents is not None else None,
             proposal=self.proposal.first(count) if self.proposal is not None else None,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a round may come to, and the block that would be drafted after it. kept: drafts of the round's
+    block that are accepted; token: the verifier's own that follows them."""
+
+    kept: int
+    token: int
+    block: DraftBlock
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What is drafted next, by outcome of a round that is not over. exhaustive: nothing is drafted after any
+    outcome that is not among them."""
+
+    outcomes: tuple[Outcome, ...] = ()
+    exhaustive: bool = False
 
 
 @dataclass(frozen=True, slots=True)

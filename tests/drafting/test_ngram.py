@@ -3,6 +3,7 @@ from hypothesis import strategies as st
 
 from cluster.drafting import NgramDrafter
 from cluster.drafting.drafter import DraftJob
+from cluster.speculation.messages import DraftBlock
 from tests.drafting.helpers import spec
 
 few_tokens = st.lists(st.integers(0, 2), min_size=1, max_size=40)
@@ -68,12 +69,31 @@ def test_a_period_shorter_than_the_block_repeats():
     st.lists(st.integers(0, 2), min_size=1, max_size=30),
     st.lists(st.lists(st.integers(0, 2), max_size=6), max_size=4),
 )
-def test_a_guess_is_drafted_from_and_leaves_no_trace(prompt, guesses):
-    guessing, fresh = NgramDrafter(), NgramDrafter()
-    guessing.open(spec(1, prompt))
-    for guess in guesses:
-        fresh.open(spec(1, [*prompt, *guess]))
-        job = DraftJob(1, (), 5, guess=tuple(guess))
-        assert guessing.draft([job]) == fresh.draft([DraftJob(1, (), 5)])
-        fresh.open(spec(1, prompt))
-        assert guessing.draft([DraftJob(1, (), 5)]) == fresh.draft([DraftJob(1, (), 5)])
+def test_a_forecast_tells_what_is_drafted_after_every_outcome_and_leaves_no_trace(prompt, blocks):
+    foreseeing, fresh = NgramDrafter(), NgramDrafter()
+
+    def after(*tokens):
+        fresh.open(spec(1, [*prompt, *tokens]))
+        return fresh.draft([DraftJob(1, (), 5)])[0]
+
+    foreseeing.open(spec(1, prompt))
+    for block in blocks:
+        forecast = foreseeing.foresee(DraftJob(1, (), 5, guess=tuple(block)))
+        told = {(each.kept, each.token): each.block for each in forecast.outcomes}
+        assert forecast.exhaustive
+        assert len(told) == len(forecast.outcomes)
+        for kept in range(len(block) + 1):
+            for token in {0, 1, 2} - set(block[kept : kept + 1]):
+                assert told.pop((kept, token), DraftBlock()) == after(*block[:kept], token)
+        assert not told
+        assert foreseeing.draft([DraftJob(1, (), 5)]) == [after()]
+
+
+def test_a_forecast_that_would_be_long_is_cut_and_says_so():
+    drafter = NgramDrafter(minimum=1)
+    drafter.open(spec(1, range(100)))
+    for job in (DraftJob(1, (), 5), DraftJob(1, (), 5, guess=(7, 7, 7))):
+        forecast = drafter.foresee(job)
+        assert len(forecast.outcomes) == 64
+        assert not forecast.exhaustive
+    assert drafter.draft([DraftJob(1, (7,), 2)])[0].tokens == (8,)

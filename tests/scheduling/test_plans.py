@@ -58,6 +58,7 @@ histories = st.builds(
     other_tokens=st.floats(0, 200),
     verify=st.sampled_from([None, COST]),
     draft=st.builds(DraftCost, st.floats(0, 1), st.floats(0, 0.1)),
+    foresees=st.booleans(),
 )
 
 
@@ -83,11 +84,11 @@ def test_going_on_is_planned_from_the_past_and_only_where_a_wait_can_be_hidden(p
     assert planner.plan(replace(history, draft=DraftCost())).meanwhile == 0
 
 
-def going_on(acceptance, wait, others=0):
+def going_on(acceptance, wait, others=0, foresees=False):
     """What goodput plans while a block of good drafts takes so many seconds."""
     kept = tuple(Round(8, 8, 8 if n % 10 < 10 * acceptance else 0) for n in range(32))
     load = {"others": others, "other_rows": 1.0 * others, "other_tokens": 1.0 * others}
-    history = History(50, 1000, kept, verify=COST, draft=DraftCost(wait), **load)
+    history = History(50, 1000, kept, verify=COST, draft=DraftCost(wait), **load, foresees=foresees)
     return GoodputPlanner(8, hides=True).plan(history)
 
 
@@ -96,6 +97,11 @@ def test_a_sequence_goes_on_for_about_as_long_as_its_block_takes():
     assert [going_on(0.8, wait).meanwhile for wait in (0.1, 0.2, 0.3)] == [1, 2, 3]
     # A little beyond a step is waited for.
     assert going_on(0.8, 0.11).meanwhile == 1
+
+
+def test_a_drafter_that_foresees_is_waited_for_by_what_its_wait_exceeds_a_step():
+    assert going_on(0.8, 0.1, foresees=True) == replace(going_on(0.8, 0.0), ahead=8)
+    assert [going_on(0.8, wait, foresees=True).meanwhile for wait in (0.2, 0.3)] == [1, 2]
 
 
 @given(histories)

@@ -86,6 +86,8 @@ class Mimic:
 class Port:
     """A port that answers as `reply(ticket)` says: with a reply, a list of replies, or never."""
 
+    foresees = False
+
     def __init__(self, reply):
         self._reply = reply
         self.open_sequences = set()

@@ -28,6 +28,8 @@ class Restless(FixedPlanner):
 class Held:
     """A port whose blocks come when they are let go."""
 
+    foresees = False
+
     def __init__(self):
         self.tickets = []
 

@@ -13,10 +13,12 @@ import grpc.aio
 
 from cluster.channel.certificates import CertificateError, channel_credentials, refusal
 from cluster.channel.spec import Channel
+from cluster.drafting.drafter import within
 from cluster.drafting.features import FeaturesInfo
 from cluster.drafting.wire import KEEPALIVE_INTERVAL_MS, KEEPALIVE_TIMEOUT_MS, PROTOCOL_VERSION
 from cluster.speculation.messages import DrafterIdentity
 from truedraft.v1 import drafting_pb2, drafting_pb2_grpc
+from verifier_service.drafting.port import DraftTicket
 
 _HANDSHAKE_TIMEOUT_S = 3.0
 _OPTIONS = [
@@ -84,12 +86,17 @@ class Connection:
         self._traffic = traffic
         self.drafter = DrafterIdentity(welcome.drafter_model, welcome.drafter_kind, welcome.drafter_replica)
         self.incarnation = welcome.incarnation
-        self.context, self.certain, self.longest = welcome.context, welcome.certain, welcome.longest
-        self.fed = feed is not None
+        self.certain = welcome.certain
+        self._context, self._longest = welcome.context, welcome.longest
+        self.fed, self.foresees = feed is not None, welcome.foresees
         self._stream = welcome.stream
         self._call, self._feed = call, feed
         self._outbox: asyncio.Queue[drafting_pb2.DraftRequest] = asyncio.Queue()
         self._features: asyncio.Queue[drafting_pb2.FeedRequest] = asyncio.Queue()
+
+    def asked(self, ticket: DraftTicket) -> int:
+        """How many drafts of a ticket its drafter can make."""
+        return within(self._context, ticket.base, ticket.length, self._longest)
 
     def send(self, request: drafting_pb2.DraftRequest) -> None:
         """Queues a message; returns at once."""

@@ -63,6 +63,11 @@ class Links:
         return "connecting"
 
     @property
+    def foresees(self) -> bool:
+        """Whether the replicas tell of every outcome; they all run the same drafter."""
+        return any(link.connection is not None and link.connection.foresees for link in self._links)
+
+    @property
     def rests(self) -> int:
         """Times that a replica was left alone, of those there are."""
         return sum(link.rests for link in self._links)

@@ -16,6 +16,9 @@ from verifier_service.drafting.port import Deliver, DraftReply, DraftTicket, Fal
 class LocalDrafting:
     """Answers each ticket before `request` returns. Raises ValueError if not connected first."""
 
+    # There is nothing to wait for.
+    foresees = False
+
     def __init__(self, drafter: Drafter) -> None:
         self._drafter = drafter
         self._identity = DrafterIdentity(drafter.model, drafter.kind, "in-process")

@@ -23,6 +23,10 @@ class Pools:
         for port in self._ports.values():
             port.connect(deliver)
 
+    def foresees(self, pool: str) -> bool:
+        """Raises KeyError for an unknown pool."""
+        return self._ports[pool].foresees
+
     def open(self, spec: SessionSpec) -> None:
         """Announces a sequence to all."""
         for port in self._ports.values():

@@ -89,6 +89,10 @@ Deliver = Callable[[DraftReply], None]
 class DraftingPort(Protocol):
     """Where blocks come from. Called from the engine's thread alone."""
 
+    @property
+    def foresees(self) -> bool:
+        """Whether a ticket with a grant also brings what follows every outcome of its round."""
+
     def connect(self, deliver: Deliver) -> None:
         """Tells where replies go; `deliver` may be called from any thread."""
 

@@ -19,7 +19,15 @@ from verifier_service.drafting.link import Link
 from verifier_service.drafting.links import Links
 from verifier_service.drafting.port import Deliver, DraftReply, DraftTicket, Fallback
 from verifier_service.drafting.resolver import Resolver
-from verifier_service.drafting.sequences import AheadBlock, OutOfOrderError, Sequence, checked, mismatch
+from verifier_service.drafting.sequences import (
+    Answered,
+    OutOfOrderError,
+    Sequence,
+    Told,
+    checked,
+    mismatch,
+    told_by,
+)
 
 __all__ = ["HelloInfo", "RemoteDrafting"]
 
@@ -56,11 +64,18 @@ class RemoteDrafting:
         self._links = Links(resolver, hello, channel, self.traffic, self._receive, self._lost, self._looked)
         self._deliver: Deliver | None = None
         self._sequences: dict[int, Sequence] = {}
+        # By sequence, forecasts of the round that is not over. Put in on the loop, taken out anywhere.
+        self._told: dict[int, Told] = {}
         self._maintenance: asyncio.Task[None] | None = None
         self._closed = False
         self.dropped: Counter[str] = Counter()
         self.ahead: Counter[str] = Counter()
         self.moved = 0
+
+    @property
+    def foresees(self) -> bool:
+        """See DraftingPort."""
+        return self._links.foresees
 
     @property
     def state(self) -> str:
@@ -86,8 +101,13 @@ class RemoteDrafting:
     def request(self, ticket: DraftTicket) -> None:
         if self._deliver is None:
             raise ValueError("connect before the first ticket")
-        if not self._call(self._request, ticket):
-            self._deliver(self._without_block(ticket, Fallback.NO_DRAFTER, "the drafting client is closed"))
+        # What was foreseen is answered at once: a detour over the loop's thread takes longer than an n-gram.
+        told = self._told.pop(ticket.sequence, None)
+        block = told.block(ticket) if told is not None else None
+        if told is not None and block is not None:
+            self._deliver(_with_block(ticket, block, told.connection, told.seconds, ahead=True))
+        if not self._call(self._request, ticket, told, block) and block is None:
+            self._deliver(_without_block(ticket, Fallback.NO_DRAFTER, "the drafting client is closed"))
 
     def close(self, sequence: int, reason: str) -> None:
         self._call(self._close, sequence, reason)
@@ -142,10 +162,8 @@ class RemoteDrafting:
         if sequence.link is not None:
             sequence.link.sequences -= 1
             sequence.link = None
-        if sequence.ahead is not None:
-            # Who drafts next continues what is committed, and knows nothing of a guess.
-            self.ahead["wasted"] += len(sequence.ahead.content.tokens)
-            sequence.ahead = None
+        # Who drafts next continues what is committed, and knows nothing of what was foreseen.
+        self._count(self._told.pop(sequence.spec.sequence, None))
 
     def _looked(self) -> None:
         """Sequences of a replica that has too much to do move with their next plans, by lot: as many as are
@@ -179,15 +197,17 @@ class RemoteDrafting:
             for start, rows in sequence.unfed():
                 connection.send_features(sequence.spec.sequence, sequence.epoch, start, rows)
 
-    def _request(self, ticket: DraftTicket) -> None:
+    def _request(self, ticket: DraftTicket, told: Told | None, block: DraftBlock | None) -> None:
+        """block: with which it was answered, as a forecast told."""
+        self._count(told, block)
         sequence = self._sequences.get(ticket.sequence)
-        if sequence is None:
-            self._reply(ticket, Fallback.DRAFTER_FAULT, "the sequence is not open")
-            return
         try:
+            if sequence is None:
+                raise OutOfOrderError("the sequence is not open")
             sequence.commit(ticket)
         except OutOfOrderError as error:
-            self._reply(ticket, Fallback.DRAFTER_FAULT, str(error))
+            if block is None:
+                self._hand_over(_without_block(ticket, Fallback.DRAFTER_FAULT, str(error)))
             return
         if sequence.ticket is not None and sequence.link is not None:
             # The engine went on without the block.
@@ -195,29 +215,36 @@ class RemoteDrafting:
             sequence.ticket = None
         connection = self._connection(sequence)
         if connection is None or sequence.link is None:
-            # The fallback says all there is to say, unless a drafter was found and refused.
-            self._reply(ticket, Fallback.NO_DRAFTER, self.state if self.state.startswith("refused") else "")
+            if block is None:
+                # The fallback says all there is to say, unless a drafter was found and refused.
+                detail = self.state if self.state.startswith("refused") else ""
+                self._hand_over(_without_block(ticket, Fallback.NO_DRAFTER, detail))
             return
         sequence.ticket = ticket
         sequence.link.asked(ticket.plan_id)
-        held = self._ahead_of(sequence, ticket)
-        self._send_plan(connection, sequence, ticket, held is not None)
-        if held is not None and sequence.ticket is ticket:
-            self._use_ahead(sequence, ticket, held)
+        if block is not None:
+            self._answered(sequence, ticket, block, ahead=True)
+        # A drafter that the sequence is new to has told nothing.
+        held = block is not None and sequence.stream == connection.number
+        self._send_plan(connection, sequence, ticket, held)
+        if sequence.ticket is ticket and (late := self._told.pop(ticket.sequence, None)) is not None:
+            # It came after the ticket was issued.
+            self._foretell(sequence, ticket, late)
 
-    def _ahead_of(self, sequence: Sequence, ticket: DraftTicket) -> AheadBlock | None:
-        """The block at hand, if it continues the ticket's prefix; one that does not is of no more use."""
-        held, sequence.ahead = sequence.ahead, None
-        if held is None or held.prefix_hash == ticket.prefix_hash:
-            return held
-        self.ahead["wasted"] += len(held.content.tokens)
-        return None
+    def _foretell(self, sequence: Sequence, ticket: DraftTicket, told: Told) -> None:
+        """Answers a ticket that is waiting, if a forecast told its block."""
+        block = told.block(ticket)
+        self._count(told, block)
+        if block is not None:
+            self._answered(sequence, ticket, block, ahead=True)
+            self._hand_over(_with_block(ticket, block, told.connection, told.seconds, ahead=True))
 
-    def _use_ahead(self, sequence: Sequence, ticket: DraftTicket, held: AheadBlock) -> None:
-        block = held.content.first(ticket.length)
-        self.ahead["used"] += len(block.tokens)
-        self.ahead["wasted"] += len(held.content.tokens) - len(block.tokens)
-        self._answer(sequence, ticket, block=block, seconds=held.seconds, ahead=True)
+    def _count(self, told: Told | None, used: DraftBlock | None = None) -> None:
+        """A forecast is of no more use."""
+        if told is not None:
+            count = len(used.tokens) if used is not None else 0
+            self.ahead["used"] += count
+            self.ahead["wasted"] += told.count - count
 
     def _close(self, number: int, reason: str) -> None:
         sequence = self._sequences.pop(number, None)
@@ -243,16 +270,19 @@ class RemoteDrafting:
         if sequence.stream != connection.number:
             self._send_open(connection, sequence)
         if sequence.refused:
-            # Long before anything was drafted.
-            self._answer(sequence, ticket, Fallback.NO_DRAFTER, sequence.refused)
+            if sequence.ticket is ticket:
+                # Long before anything was drafted.
+                self._without(sequence, ticket, Fallback.NO_DRAFTER, sequence.refused)
         else:
-            plan = sequence.plan(ticket, connection.context, connection.longest, held)
+            plan = sequence.plan(ticket, connection.asked(ticket), held)
             connection.send(drafting_pb2.DraftRequest(plan=plan))
 
     def _receive(self, link: Link, response: drafting_pb2.DraftResponse) -> None:
         match response.WhichOneof("message"):
             case "block":
                 self._on_block(link, response.block)
+            case "forecast":
+                self._on_forecast(link, response.forecast)
             case "leaving":
                 link.leaving = True
             case "fault" if response.fault.epoch == 0:
@@ -269,46 +299,46 @@ class RemoteDrafting:
         if connection is None or sequence is None or sequence.link is not link:
             self.dropped["sequence"] += 1
             return
-        if block.ahead:
-            self._on_ahead(block, sequence, connection.incarnation)
-            return
         wrong, ticket = mismatch(block, sequence, connection.incarnation), sequence.ticket
-        if wrong == "plan" and block.plan_id == sequence.answered:
-            # By the same block, which had been pushed ahead.
+        if wrong == "plan" and block.plan_id == sequence.foretold:
+            # Answered already, with what a forecast told.
             return
         if wrong:
             self.dropped[wrong] += 1
             if ticket is not None and wrong in ("incarnation", "prefix"):
                 # It was meant for this ticket, so no other will come.
-                self._answer(sequence, ticket, Fallback.STALE_BLOCK, f"the block has another {wrong}")
+                self._without(sequence, ticket, Fallback.STALE_BLOCK, f"the block has another {wrong}")
             return
         assert ticket is not None  # or `mismatch` had said "plan"
         try:
             content = checked(block, sequence.asked, self._vocab_size)
         except ValueError as error:
             self.dropped["invalid"] += 1
-            self._answer(sequence, ticket, Fallback.INVALID_BLOCK, str(error))
+            self._without(sequence, ticket, Fallback.INVALID_BLOCK, str(error))
             return
-        self._answer(sequence, ticket, block=content, seconds=block.draft_time_ns * 1e-9)
+        self._answered(sequence, ticket, content)
+        self._hand_over(_with_block(ticket, content, connection, block.draft_time_ns * 1e-9))
 
-    def _on_ahead(self, block: drafting_pb2.Block, sequence: Sequence, incarnation: int) -> None:
-        length = sequence.granted(block.plan_id)
-        if block.epoch != sequence.epoch or block.incarnation != incarnation or not length:
+    def _on_forecast(self, link: Link, forecast: drafting_pb2.Forecast) -> None:
+        connection, sequence = link.connection, self._sequences.get(forecast.sequence)
+        if connection is None or sequence is None or sequence.link is not link:
+            self.dropped["sequence"] += 1
+            return
+        length = sequence.granted(forecast.plan_id)
+        if forecast.epoch != sequence.epoch or forecast.incarnation != connection.incarnation or not length:
             self.dropped["ahead"] += 1
             return
         try:
-            content = checked(block, length, self._vocab_size)
+            told = told_by(forecast, sequence.last, length, self._vocab_size, connection)
         except ValueError:
             # Nobody waits for it.
             self.dropped["invalid"] += 1
             return
-        pushed, ticket = AheadBlock(block.prefix_hash, content, block.draft_time_ns * 1e-9), sequence.ticket
-        if sequence.ahead is not None:
-            self.ahead["wasted"] += len(sequence.ahead.content.tokens)
-        sequence.ahead = pushed
-        if ticket is not None and pushed.prefix_hash == ticket.prefix_hash:
-            sequence.ahead = None
-            self._use_ahead(sequence, ticket, pushed)
+        if sequence.ticket is not None:
+            self._foretell(sequence, sequence.ticket, told)
+        else:
+            self._count(self._told.pop(forecast.sequence, None))
+            self._told[forecast.sequence] = told
 
     def _on_fault(self, link: Link, fault: drafting_pb2.Fault) -> None:
         sequence, connection = self._sequences.get(fault.sequence), link.connection
@@ -331,46 +361,25 @@ class RemoteDrafting:
         if ticket is not None:
             unserved = fault.code == drafting_pb2.FAULT_CODE_UNSUPPORTED_LAW
             fallback = Fallback.NO_DRAFTER if unserved else Fallback.DRAFTER_FAULT
-            self._answer(sequence, ticket, fallback, fault.detail)
+            self._without(sequence, ticket, fallback, fault.detail)
 
-    def _answer(
-        self,
-        sequence: Sequence,
-        ticket: DraftTicket,
-        fallback: Fallback | None = None,
-        detail: str = "",
-        block: DraftBlock | None = None,
-        seconds: float = 0.0,
-        ahead: bool = False,
+    def _answered(
+        self, sequence: Sequence, ticket: DraftTicket, block: DraftBlock, ahead: bool = False
     ) -> None:
-        sequence.ticket, sequence.answered = None, ticket.plan_id if ahead else 0
+        """Notes what a ticket was answered with."""
+        sequence.ticket, sequence.foretold = None, ticket.plan_id if ahead else 0
+        sequence.last = Answered(ticket.plan_id, ticket.base, block.tokens)
+        if sequence.link is not None:
+            sequence.link.answered()
+
+    def _without(self, sequence: Sequence, ticket: DraftTicket, fallback: Fallback, detail: str) -> None:
+        """Answers a ticket whose block will not come."""
+        sequence.ticket, sequence.foretold = None, 0
         link = sequence.link
-        if link is not None and block is not None:
-            link.answered()
-        elif link is not None and fallback not in (Fallback.NO_DRAFTER, Fallback.STREAM_RESET):
+        if link is not None and fallback not in (Fallback.NO_DRAFTER, Fallback.STREAM_RESET):
             link.failed(ticket.plan_id)
         connection = link.connection if link is not None else None
-        self._hand_over(
-            DraftReply(
-                ticket.sequence,
-                ticket.plan_id,
-                block,
-                connection.drafter if connection is not None else None,
-                fallback,
-                detail,
-                seconds,
-                ahead,
-                asked=sequence.asked,
-                certain=connection is not None and connection.certain,
-            )
-        )
-
-    def _reply(self, ticket: DraftTicket, fallback: Fallback, detail: str) -> None:
-        self._hand_over(self._without_block(ticket, fallback, detail))
-
-    @staticmethod
-    def _without_block(ticket: DraftTicket, fallback: Fallback, detail: str) -> DraftReply:
-        return DraftReply(ticket.sequence, ticket.plan_id, None, None, fallback, detail)
+        self._hand_over(_without_block(ticket, fallback, detail, connection, sequence.asked))
 
     def _hand_over(self, reply: DraftReply) -> None:
         assert self._deliver is not None  # or there were no tickets
@@ -383,5 +392,41 @@ class RemoteDrafting:
         for sequence in self._sequences.values():
             if sequence.link is link:
                 if sequence.ticket is not None:
-                    self._answer(sequence, sequence.ticket, fallback, detail)
+                    self._without(sequence, sequence.ticket, fallback, detail)
                 self._leave(sequence)
+
+
+def _with_block(
+    ticket: DraftTicket, block: DraftBlock, connection: Connection, seconds: float, ahead: bool = False
+) -> DraftReply:
+    """seconds: the drafter's own time; ahead: it was drafted before the ticket was issued."""
+    return DraftReply(
+        ticket.sequence,
+        ticket.plan_id,
+        block,
+        connection.drafter,
+        draft_seconds=seconds,
+        ahead=ahead,
+        asked=connection.asked(ticket),
+        certain=connection.certain,
+    )
+
+
+def _without_block(
+    ticket: DraftTicket,
+    fallback: Fallback,
+    detail: str,
+    connection: Connection | None = None,
+    asked: int | None = None,
+) -> DraftReply:
+    """connection, asked: where the ticket had got to a drafter."""
+    return DraftReply(
+        ticket.sequence,
+        ticket.plan_id,
+        None,
+        connection.drafter if connection is not None else None,
+        fallback,
+        detail,
+        asked=asked,
+        certain=connection is not None and connection.certain,
+    )

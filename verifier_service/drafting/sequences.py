@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from cluster.drafting.drafter import within
 from cluster.drafting.wire import MAX_FEATURES_BYTES, feature_rows, open_message, take_proposal
 from cluster.speculation.messages import DraftBlock, SessionSpec
 from truedraft.v1 import drafting_pb2
 from verifier_service.drafting.checking import fault_of
+from verifier_service.drafting.connection import Connection
 from verifier_service.drafting.link import Link
 from verifier_service.drafting.port import DraftTicket
 
@@ -27,13 +27,40 @@ _GRANTS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class AheadBlock:
-    """A block drafted after a guessed outcome; prefix_hash: over committed tokens and guess; seconds: the
-    drafter's own time."""
+class Answered:
+    """A ticket that was answered by a block. base: tokens that were committed then; drafts: of the block."""
 
-    prefix_hash: bytes
-    content: DraftBlock
+    plan_id: int
+    base: int
+    drafts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A forecast of a round. of: the round's ticket and block; blocks: by the prefix that they continue;
+    exhaustive: nothing is drafted after other outcomes; seconds: the drafter's own time; connection: that it
+    came on."""
+
+    of: Answered
+    blocks: dict[bytes, DraftBlock]
+    exhaustive: bool
     seconds: float
+    connection: Connection
+
+    @property
+    def count(self) -> int:
+        """Tokens of all blocks."""
+        return sum(len(block.tokens) for block in self.blocks.values())
+
+    def block(self, ticket: DraftTicket) -> DraftBlock | None:
+        """What is drafted for the next round's ticket, perhaps nothing; None if this does not tell."""
+        block = self.blocks.get(ticket.prefix_hash)
+        if block is None and self.exhaustive and self.of.base == ticket.base - len(ticket.committed):
+            drafts, since = self.of.drafts, ticket.committed
+            kept = len(since) - 1
+            if since[:-1] == drafts[:kept] and since[kept:] != drafts[kept : kept + 1]:
+                return DraftBlock()
+        return block and block.first(self.connection.asked(ticket))
 
 
 @dataclass(slots=True, eq=False)
@@ -42,11 +69,11 @@ class Sequence:
 
     link: to the replica that drafts for it, None without one; moves: it is to draft elsewhere from its next
     plan on; stream: number of the stream that `epoch` was opened on, 0 for none; ticket: to be answered;
-    asked: tokens that the drafter was asked for; answered: the last plan, if a block drafted ahead answered
-    it; grants: the latest to draft ahead, plan and length; ahead: a block that was pushed under one of them
-    and not used so far; reopened: the plan that the sequence was opened again for; refused: why this
-    stream's drafter will not take it; fused: features of its first tokens, in pieces, and fed, how many of
-    the pieces, and of how many tokens, the drafter has in this epoch.
+    asked: tokens that the drafter was asked for; last: the latest ticket that a block answered; foretold: its
+    plan, if a forecast had told that block; grants: the latest to draft ahead, plan and length; reopened: the
+    plan that the sequence was opened again for; refused: why this stream's drafter will not take it; fused:
+    features of its first tokens, in pieces, and fed, how many of the pieces, and of how many tokens, the
+    drafter has in this epoch.
     """
 
     spec: SessionSpec
@@ -58,9 +85,9 @@ class Sequence:
     stream: int = 0
     ticket: DraftTicket | None = None
     asked: int = 0
-    answered: int = 0
+    last: Answered = Answered(0, 0, ())
+    foretold: int = 0
     grants: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_GRANTS))
-    ahead: AheadBlock | None = None
     reopened: int | None = None
     refused: str = ""
     fused: list[Tensor] = field(default_factory=list)
@@ -94,9 +121,9 @@ class Sequence:
                 at += len(piece)
         self.fed = len(self.fused), at
 
-    def plan(self, ticket: DraftTicket, context: int, longest: int, held: bool) -> drafting_pb2.Plan:
-        """What is new to a drafter with these bounds, and the block that is wanted, or held already."""
-        self.asked = within(context, ticket.base, ticket.length, longest)
+    def plan(self, ticket: DraftTicket, asked: int, held: bool) -> drafting_pb2.Plan:
+        """What is new to the drafter, and the block that is wanted, of so many drafts, or held already."""
+        self.asked = asked
         base, self.sent = self.sent, len(self.tokens)
         if ticket.ahead:
             self.grants.append((ticket.plan_id, ticket.ahead))
@@ -133,7 +160,17 @@ def mismatch(block: drafting_pb2.Block, sequence: Sequence, incarnation: int) ->
     return ""
 
 
-def checked(block: drafting_pb2.Block, length: int, vocab_size: int) -> DraftBlock:
+def told_by(
+    forecast: drafting_pb2.Forecast, last: Answered, length: int, vocab_size: int, connection: Connection
+) -> Told:
+    """The forecast's content; length: as granted. Raises ValueError saying what is wrong with it."""
+    blocks = {outcome.prefix_hash: checked(outcome, length, vocab_size) for outcome in forecast.outcomes}
+    # Of a round whose block was lost it is not known what its outcomes are.
+    exhaustive = forecast.exhaustive and last.plan_id == forecast.plan_id
+    return Told(last, blocks, exhaustive, forecast.draft_time_ns * 1e-9, connection)
+
+
+def checked(block: drafting_pb2.Block | drafting_pb2.Outcome, length: int, vocab_size: int) -> DraftBlock:
     """The block's content. Raises ValueError saying what is wrong with it."""
     # Sums in single precision may end a little above 1.
     if not all(math.isfinite(q) and 0.0 <= q <= 1.001 for q in block.max_q):
@@ -141,7 +178,7 @@ def checked(block: drafting_pb2.Block, length: int, vocab_size: int) -> DraftBlo
     content = DraftBlock(
         tokens=tuple(block.ids),
         max_q=tuple(min(q, 1.0) for q in block.max_q),
-        proposal=take_proposal(block),
+        proposal=take_proposal(block) if isinstance(block, drafting_pb2.Block) else None,
     )
     if fault := fault_of(content, length, vocab_size):
         raise ValueError(fault)

@@ -41,6 +41,10 @@ class Watched:
         self.rounds: dict[int, list[Round]] = {}
         self.asked = self.drafted = 0
 
+    @property
+    def foresees(self) -> bool:
+        return self._port.foresees
+
     def connect(self, deliver: Deliver) -> None:
         self._deliver = deliver
         self._port.connect(self._reply)

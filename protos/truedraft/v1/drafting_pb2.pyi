@@ -53,16 +53,18 @@ class DraftRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., close: _Optional[_Union[Close, _Mapping]] = ...) -> None: ...
 
 class DraftResponse(_message.Message):
-    __slots__ = ("welcome", "block", "fault", "leaving")
+    __slots__ = ("welcome", "block", "fault", "leaving", "forecast")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     BLOCK_FIELD_NUMBER: _ClassVar[int]
     FAULT_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
+    FORECAST_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     block: Block
     fault: Fault
     leaving: Leaving
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., block: _Optional[_Union[Block, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ...) -> None: ...
+    forecast: Forecast
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., block: _Optional[_Union[Block, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., forecast: _Optional[_Union[Forecast, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("protocol_version", "tokenizer_hash", "vocab_size", "target_model", "target_revision", "verifier_replica", "feature_layers", "projection_digest", "feature_dtype")
@@ -87,7 +89,7 @@ class Hello(_message.Message):
     def __init__(self, protocol_version: _Optional[int] = ..., tokenizer_hash: _Optional[str] = ..., vocab_size: _Optional[int] = ..., target_model: _Optional[str] = ..., target_revision: _Optional[str] = ..., verifier_replica: _Optional[str] = ..., feature_layers: _Optional[_Iterable[int]] = ..., projection_digest: _Optional[str] = ..., feature_dtype: _Optional[str] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("protocol_version", "drafter_model", "drafter_revision", "drafter_kind", "drafter_replica", "incarnation", "context", "certain", "longest", "fed", "stream")
+    __slots__ = ("protocol_version", "drafter_model", "drafter_revision", "drafter_kind", "drafter_replica", "incarnation", "context", "certain", "longest", "fed", "stream", "foresees")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     DRAFTER_MODEL_FIELD_NUMBER: _ClassVar[int]
     DRAFTER_REVISION_FIELD_NUMBER: _ClassVar[int]
@@ -99,6 +101,7 @@ class Welcome(_message.Message):
     LONGEST_FIELD_NUMBER: _ClassVar[int]
     FED_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
+    FORESEES_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     drafter_model: str
     drafter_revision: str
@@ -110,7 +113,8 @@ class Welcome(_message.Message):
     longest: int
     fed: bool
     stream: int
-    def __init__(self, protocol_version: _Optional[int] = ..., drafter_model: _Optional[str] = ..., drafter_revision: _Optional[str] = ..., drafter_kind: _Optional[str] = ..., drafter_replica: _Optional[str] = ..., incarnation: _Optional[int] = ..., context: _Optional[int] = ..., certain: _Optional[bool] = ..., longest: _Optional[int] = ..., fed: _Optional[bool] = ..., stream: _Optional[int] = ...) -> None: ...
+    foresees: bool
+    def __init__(self, protocol_version: _Optional[int] = ..., drafter_model: _Optional[str] = ..., drafter_revision: _Optional[str] = ..., drafter_kind: _Optional[str] = ..., drafter_replica: _Optional[str] = ..., incarnation: _Optional[int] = ..., context: _Optional[int] = ..., certain: _Optional[bool] = ..., longest: _Optional[int] = ..., fed: _Optional[bool] = ..., stream: _Optional[int] = ..., foresees: _Optional[bool] = ...) -> None: ...
 
 class FeedRequest(_message.Message):
     __slots__ = ("stream", "sequence", "epoch", "start", "rows")
@@ -175,7 +179,7 @@ class Plan(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., plan_id: _Optional[int] = ..., base_committed_len: _Optional[int] = ..., committed_ids: _Optional[_Iterable[int]] = ..., prefix_hash: _Optional[bytes] = ..., block_length: _Optional[int] = ..., traceparent: _Optional[str] = ..., stop_below: _Optional[float] = ..., ahead_length: _Optional[int] = ..., held: _Optional[bool] = ...) -> None: ...
 
 class Block(_message.Message):
-    __slots__ = ("sequence", "epoch", "plan_id", "incarnation", "prefix_hash", "ids", "max_q", "stop_reason", "draft_time_ns", "traceparent", "proposal_entries", "proposal_ids", "proposal_probs", "ahead")
+    __slots__ = ("sequence", "epoch", "plan_id", "incarnation", "prefix_hash", "ids", "max_q", "stop_reason", "draft_time_ns", "traceparent", "proposal_entries", "proposal_ids", "proposal_probs")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     PLAN_ID_FIELD_NUMBER: _ClassVar[int]
@@ -189,7 +193,6 @@ class Block(_message.Message):
     PROPOSAL_ENTRIES_FIELD_NUMBER: _ClassVar[int]
     PROPOSAL_IDS_FIELD_NUMBER: _ClassVar[int]
     PROPOSAL_PROBS_FIELD_NUMBER: _ClassVar[int]
-    AHEAD_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     epoch: int
     plan_id: int
@@ -203,8 +206,35 @@ class Block(_message.Message):
     proposal_entries: int
     proposal_ids: bytes
     proposal_probs: bytes
-    ahead: bool
-    def __init__(self, sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., plan_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., prefix_hash: _Optional[bytes] = ..., ids: _Optional[_Iterable[int]] = ..., max_q: _Optional[_Iterable[float]] = ..., stop_reason: _Optional[_Union[StopReason, str]] = ..., draft_time_ns: _Optional[int] = ..., traceparent: _Optional[str] = ..., proposal_entries: _Optional[int] = ..., proposal_ids: _Optional[bytes] = ..., proposal_probs: _Optional[bytes] = ..., ahead: _Optional[bool] = ...) -> None: ...
+    def __init__(self, sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., plan_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., prefix_hash: _Optional[bytes] = ..., ids: _Optional[_Iterable[int]] = ..., max_q: _Optional[_Iterable[float]] = ..., stop_reason: _Optional[_Union[StopReason, str]] = ..., draft_time_ns: _Optional[int] = ..., traceparent: _Optional[str] = ..., proposal_entries: _Optional[int] = ..., proposal_ids: _Optional[bytes] = ..., proposal_probs: _Optional[bytes] = ...) -> None: ...
+
+class Forecast(_message.Message):
+    __slots__ = ("sequence", "epoch", "plan_id", "incarnation", "outcomes", "exhaustive", "draft_time_ns")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PLAN_ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    EXHAUSTIVE_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_TIME_NS_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    epoch: int
+    plan_id: int
+    incarnation: int
+    outcomes: _containers.RepeatedCompositeFieldContainer[Outcome]
+    exhaustive: bool
+    draft_time_ns: int
+    def __init__(self, sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., plan_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ..., exhaustive: _Optional[bool] = ..., draft_time_ns: _Optional[int] = ...) -> None: ...
+
+class Outcome(_message.Message):
+    __slots__ = ("prefix_hash", "ids", "max_q")
+    PREFIX_HASH_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    MAX_Q_FIELD_NUMBER: _ClassVar[int]
+    prefix_hash: bytes
+    ids: _containers.RepeatedScalarFieldContainer[int]
+    max_q: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, prefix_hash: _Optional[bytes] = ..., ids: _Optional[_Iterable[int]] = ..., max_q: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class Close(_message.Message):
     __slots__ = ("sequence", "epoch", "reason")

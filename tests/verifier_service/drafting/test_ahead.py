@@ -1,11 +1,16 @@
 """Blocks that are drafted before the outcome of the round is known: used iff they continue what it was."""
 
+import itertools
+
 import pytest
 
+from cluster.drafting import NgramDrafter
+from cluster.drafting.drafter import DraftJob
 from cluster.speculation.law import REJECTION
 from cluster.speculation.messages import PrefixHash
 from tests.drafting.helpers import ScriptedDrafter, expected, spec, until
 from tests.verifier_service.drafting.wire import good, misbehaving, server, side
+from truedraft.v1 import drafting_pb2 as pb
 
 
 def outcome(text, block):
@@ -16,7 +21,7 @@ def outcome(text, block):
 
 async def pushed(verifier):
     """A block that was drafted ahead has come."""
-    await until(lambda: verifier.remote._sequences[1].ahead is not None)
+    await until(lambda: 1 in verifier.remote._told)
 
 
 async def test_a_block_that_was_guessed_right_is_there_before_it_is_asked_for():
@@ -49,10 +54,10 @@ async def test_a_block_that_was_guessed_wrong_is_wasted_and_counted():
         verifier.ask(committed=(*block[:2], 999), ahead=4)
         reply = await verifier.reply()
         assert (reply.block.tokens, reply.ahead) == (expected(verifier.texts[1], 4), False)
-        assert verifier.remote.ahead == {"wasted": 4}
+        assert (verifier.remote.ahead["used"], verifier.remote.ahead["wasted"]) == (0, 4)
         await pushed(verifier)
         verifier.remote.close(1, "over")
-        await until(lambda: verifier.remote.ahead == {"wasted": 8})
+        await until(lambda: verifier.remote.ahead["wasted"] == 8)
 
 
 async def test_a_ticket_that_overtakes_its_block_is_answered_by_it_once():
@@ -64,11 +69,11 @@ async def test_a_ticket_that_overtakes_its_block_is_answered_by_it_once():
         await pushed(verifier)
         guess, ahead = outcome(verifier.texts[1], block)
         # As if it were still on its way.
-        held, verifier.remote._sequences[1].ahead = verifier.remote._sequences[1].ahead, None
+        verifier.remote._told.pop(1)
         verifier.ask(committed=guess, ahead=4)
         reply = await verifier.reply()
         # The drafter knows it still, and does not draft it again.
-        assert reply.block.tokens == held.content.tokens == ahead
+        assert reply.block.tokens == ahead
         assert sum(len(job.committed) > 0 and not job.guess for call in drafter.calls for job in call) == 0
 
 
@@ -99,9 +104,63 @@ async def test_nothing_is_drafted_ahead_without_a_grant_or_where_drafts_have_noi
         assert all(not job.guess for call in drafter.calls for job in call)
 
 
-def as_guessed(plan, opened):
+@pytest.mark.parametrize("ahead", [8, 2], ids=["as much as is asked for", "less"])
+async def test_a_drafter_that_foresees_is_never_waited_for(ahead):
+    """Whatever the outcome: all of the block, a part of it, tokens that occurred before and others."""
+    text = [1, 2, 3, 4, 5, 6, 7, 1, 2, 3, 9, 5, 6, 8, 1, 2, 3]
+    async with server(NgramDrafter(minimum=2)) as running, side(running.address) as verifier:
+        verifier.open(prompt=text)
+        assert verifier.remote.foresees
+        verifier.ask(length=8, ahead=ahead)
+        block = (await verifier.reply()).block.tokens
+        said = set()
+        for kept, token in itertools.islice(itertools.product((0, 9, 1, 2), (5, 9, 4, 2, 77, 1)), 24):
+            await pushed(verifier)
+            outcome = block[:kept]
+            token = token if (token,) != block[len(outcome) : len(outcome) + 1] else 50
+            verifier.ask(committed=(*outcome, token), length=8, ahead=ahead)
+            reply = await verifier.reply()
+            assert reply.ahead
+            block = reply.block.tokens
+            fresh = NgramDrafter(minimum=2)
+            fresh.open(spec(1, verifier.texts[1]))
+            assert block == fresh.draft([DraftJob(1, (), ahead)])[0].tokens
+            said.add(len(block) > 0)
+        assert said == {True, False}
+        assert not verifier.remote.dropped
+
+
+async def test_of_an_outcome_that_no_forecast_can_tell_a_drafter_that_foresees_is_asked():
+    """The block's own next token, as after an admission that cut it; and more than one token after it."""
+    text = [1, 2, 3, 4, 5, 6, 7, 1, 2, 3]
+    async with server(NgramDrafter(minimum=2)) as running, side(running.address) as verifier:
+        verifier.open(prompt=text)
+        verifier.ask(ahead=8)
+        assert (await verifier.reply()).block.tokens == (4, 5, 6)
+        for committed, ahead, block in (
+            ((4, 5), False, (6, 7, 1, 2)),
+            ((50, 51), False, ()),
+            ((52,), True, ()),
+        ):
+            await pushed(verifier)
+            verifier.ask(committed=committed, ahead=8)
+            reply = await verifier.reply()
+            assert (reply.block.tokens, reply.ahead) == (block, ahead)
+
+
+def forecast(plan, opened, kept=(1, 2, 9), **changes):
+    """Of the block that `good` makes: (1, 2) after it was kept and followed by 9."""
     text = [*opened.prompt_ids, *plan.committed_ids]
-    return PrefixHash([*text, 1, 2, 9]).digest()
+    fields = {
+        "sequence": plan.sequence,
+        "epoch": plan.epoch,
+        "plan_id": plan.plan_id,
+        "incarnation": 5,
+        "outcomes": [
+            {"prefix_hash": PrefixHash([*text, *kept]).digest(), "ids": [1, 2], "max_q": [1.0, 1.0]}
+        ],
+    }
+    return pb.Forecast(**(fields | changes))
 
 
 @pytest.mark.parametrize(
@@ -112,14 +171,13 @@ def as_guessed(plan, opened):
         (4, {"incarnation": 9}, "ahead"),
         (4, {"plan_id": 77}, "ahead"),
         (1, {}, "invalid"),
-        (4, {"ids": [1, 10**6]}, "invalid"),
+        (4, {"outcomes": [{"ids": [1, 10**6], "max_q": [1.0, 1.0]}]}, "invalid"),
     ],
     ids=["no grant", "epoch", "incarnation", "plan", "longer than granted", "beyond the vocabulary"],
 )
-async def test_a_pushed_block_that_was_not_granted_is_dropped(granted, change, words):
+async def test_a_forecast_that_was_not_granted_is_dropped(granted, change, words):
     def answer(plan, opened):
-        ahead = good(plan, **({"prefix_hash": as_guessed(plan, opened), "ahead": True} | change))
-        return [good(plan), ahead]
+        return [good(plan), forecast(plan, opened, **change)]
 
     async with misbehaving(answer) as address, side(address) as verifier:
         verifier.open()
@@ -130,9 +188,9 @@ async def test_a_pushed_block_that_was_not_granted_is_dropped(granted, change, w
         assert not (await verifier.reply()).ahead
 
 
-async def test_a_pushed_block_of_another_prefix_answers_nothing():
+async def test_a_forecast_of_another_prefix_answers_nothing():
     def answer(plan, opened):
-        return [good(plan), good(plan, prefix_hash=b"0" * 16, ids=[7, 7], ahead=True)]
+        return [good(plan), forecast(plan, opened, kept=(7, 7))]
 
     async with misbehaving(answer) as address, side(address) as verifier:
         verifier.open()

@@ -97,8 +97,11 @@ class Misbehaving(drafting_pb2_grpc.DraftingServiceServicer):
                 case "open":
                     opened[request.open.sequence] = request.open
                 case "plan":
-                    for block in self._answer(request.plan, opened[request.plan.sequence]):
-                        yield pb.DraftResponse(block=block)
+                    for answer in self._answer(request.plan, opened[request.plan.sequence]):
+                        if isinstance(answer, pb.Forecast):
+                            yield pb.DraftResponse(forecast=answer)
+                        else:
+                            yield pb.DraftResponse(block=answer)
 
 
 @contextlib.asynccontextmanager
