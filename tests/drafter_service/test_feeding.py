@@ -11,7 +11,7 @@ from cluster.drafting.features import FeaturesInfo
 from cluster.drafting.wire import MAX_FEATURES_BYTES
 from cluster.speculation.messages import DraftBlock
 from tests.drafting.helpers import VOCAB, ScriptedDrafter
-from tests.verifier_service.drafting.test_remote import HELLO, server, side
+from tests.verifier_service.drafting.wire import HELLO, server, side
 from verifier_service.drafting.port import Fallback
 from verifier_service.drafting.remote import HelloInfo
 
