@@ -34,59 +34,75 @@ def outlook(history: History, most: int) -> Outlook:
     Acceptance is estimated for each position from the rounds that reached it, and drawn to the request's
     average, as this is to that of others: a block says little of its far positions.
     """
-    tried, kept, asked, given = _counts(history.rounds, most, _MEMORY**history.idle, _MEMORY)
+    counts = _counts(history.rounds, most, _MEMORY**history.idle, _MEMORY)
     others = history.experience
     prior = (others.accepted + _GUESS_WEIGHT * _FIRST_GUESS) / (others.tried + _GUESS_WEIGHT)
     # What is not yet known is worth finding out.
     prior = min(1.0, prior + math.sqrt(prior * (1.0 - prior) / (others.tried + _GUESS_WEIGHT)))
-    average = (sum(kept) + _EXPERIENCE_WEIGHT * prior) / (sum(tried) + _EXPERIENCE_WEIGHT)
+    average = (sum(counts.kept) + _EXPERIENCE_WEIGHT * prior) / (sum(counts.tried) + _EXPERIENCE_WEIGHT)
     # Whether a drafter says anything, and whether it goes on, are two things.
-    goes_on = (sum(given[1:]) + 1.0) / (sum(asked[1:]) + 1.0)
+    says = (counts.given[0] + 1.0) / (counts.asked[0] + 1.0) if most else 1.0
+    goes_on = (sum(counts.given[1:]) + 1.0) / (sum(counts.asked[1:]) + 1.0)
+    wrong = (sum(counts.given_wrong) + 1.0) / (sum(counts.asked_wrong) + 1.0)
     chances = [
-        (k + _POSITION_WEIGHT * average) / (t + _POSITION_WEIGHT) for k, t in zip(kept, tried, strict=True)
+        (k + _POSITION_WEIGHT * average) / (t + _POSITION_WEIGHT)
+        for k, t in zip(counts.kept, counts.tried, strict=True)
     ]
-    says = (given[0] + 1.0) / (asked[0] + 1.0) if most else 1.0
-    return _outlook(chances, says, goes_on, average)
+    return _outlook(chances, [says] + [goes_on] * most, wrong, average)
 
 
 def measured(rounds: Sequence[Round], most: int) -> Outlook:
     """What rounds came to, all counted alike and nothing assumed: for judging what had been promised."""
-    tried, kept, asked, given = _counts(rounds, most, 1.0, 1.0)
-    average = sum(kept) / max(1.0, sum(tried))
-    chances = [k / t if t else average for k, t in zip(kept, tried, strict=True)]
-    says = given[0] / asked[0] if most and asked[0] else 0.0
-    return _outlook(chances, says, sum(given[1:]) / max(1.0, sum(asked[1:])), average)
+    counts = _counts(rounds, most, 1.0, 1.0)
+    average = sum(counts.kept) / max(1.0, sum(counts.tried))
+    chances = [k / t if t else average for k, t in zip(counts.kept, counts.tried, strict=True)]
+    on = sum(counts.given[1:]) / max(1.0, sum(counts.asked[1:]))
+    goes_on = [g / a if a else on for g, a in zip(counts.given, counts.asked, strict=True)]
+    wrong = sum(counts.given_wrong) / max(1.0, sum(counts.asked_wrong))
+    return _outlook(chances, [*goes_on, on], wrong, average)
 
 
-def _counts(
-    rounds: Sequence[Round], most: int, weight: float, memory: float
-) -> tuple[list[float], list[float], list[float], list[float]]:
-    """By position: drafts tried and kept, asked for and given. weight: of the last round; memory: of each
-    over that of the one after it."""
-    tried, kept = [0.0] * most, [0.0] * most
-    asked, given = [0.0] * most, [0.0] * most
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """By position: drafts tried and kept; asked for and given where those before it were kept, and where they
+    were given and one of them was wrong. A drafter that looks drafts up says much where it is right.
+    """
+
+    tried: list[float]
+    kept: list[float]
+    asked: list[float]
+    given: list[float]
+    asked_wrong: list[float]
+    given_wrong: list[float]
+
+
+def _counts(rounds: Sequence[Round], most: int, weight: float, memory: float) -> _Counts:
+    """weight: of the last round; memory: of each over that of the one after it."""
+    counts = _Counts(*([0.0] * most for _ in range(6)))
     for past in reversed(rounds):
         for k in range(min(most, past.accepted + 1, past.drafted)):
-            tried[k] += weight
-            kept[k] += weight * (k < past.accepted)
+            counts.tried[k] += weight
+            counts.kept[k] += weight * (k < past.accepted)
         if past.whole:
             for k in range(min(most, past.planned, past.drafted + 1)):
-                asked[k] += weight
-                given[k] += weight * (k < past.drafted)
+                right = k <= past.accepted
+                (counts.asked if right else counts.asked_wrong)[k] += weight
+                (counts.given if right else counts.given_wrong)[k] += weight * (k < past.drafted)
         weight *= memory
-    return tried, kept, asked, given
+    return counts
 
 
-def _outlook(chances: Sequence[float], says: float, goes_on: float, average: float) -> Outlook:
-    """chances: of each position, if those before it are accepted; says, goes_on: that there is a first draft,
-    and each other after one; average: chance of a position beyond the last."""
+def _outlook(chances: Sequence[float], goes_on: Sequence[float], wrong: float, average: float) -> Outlook:
+    """chances: of each position, if those before it are accepted; goes_on: that there is a draft at it, or at
+    the one after the last, if those before it are; wrong: if one of these is not; average: chance of a
+    position beyond the last."""
     most = len(chances)
     tokens, rows, guessed = [1.0], [0.0], [0.0]
     accepted = drafted = 1.0
     for k in range(most):
-        drafted *= goes_on if k else says
-        accepted *= (goes_on if k else says) * chances[k]
+        drafted = accepted * goes_on[k] + (drafted - accepted) * wrong
+        accepted *= goes_on[k] * chances[k]
         tokens.append(tokens[-1] + accepted)
         rows.append(rows[-1] + drafted)
-        guessed.append(accepted * goes_on * (chances[k + 1] if k + 1 < most else average))
+        guessed.append(accepted * goes_on[k + 1] * (chances[k + 1] if k + 1 < most else average))
     return Outlook(tuple(tokens), tuple(rows), tuple(guessed))

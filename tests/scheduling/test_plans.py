@@ -136,6 +136,17 @@ def test_what_rounds_came_to_is_counted_without_a_prior():
     assert measured((), 2).tokens == (1.0, 1.0, 1.0)
 
 
+def test_long_blocks_that_are_right_and_short_ones_that_are_not_are_expected_as_they_come():
+    """A drafter that looks drafts up says much where it is right: apart, its length and its chances promise
+    less than came about."""
+    rounds = (Round(8, 8, 8), Round(8, 8, 8), Round(8, 2, 0), Round(8, 0, 0)) * 8
+    seen = measured(rounds, 8)
+    assert seen.tokens[8] == pytest.approx(1 + 16 / 4)
+    assert seen.rows[8] == pytest.approx(18 / 4, rel=0.05)
+    # With what is assumed before anything is known.
+    assert outlook(History(50, 1000, rounds), 8).tokens[8] == pytest.approx(5, rel=0.1)
+
+
 def best_fixed(acceptance, draft, most=8):
     """Goodputs of every fixed length when each draft is accepted with a known chance."""
     expected = [1.0]
