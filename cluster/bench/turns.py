@@ -192,9 +192,16 @@ class Predicting:
 
     def seconds_a_token(self) -> float:
         """As the cost model has it, with the costs that were known before each round and the acceptance that
-        came about; nan before anything was planned."""
-        expected = measured(self.rounds, self.most)
-        promised = [promise(history, expected, length, self.hides) for history, length in self._plans]
+        came about in rounds of the same planned length, since a planner plans longer blocks where drafts are
+        better; nan before anything was planned."""
+        every = measured(self.rounds, self.most)
+        alike = {
+            length: [each for each in self.rounds if each.planned == length] for length in set(self.lengths)
+        }
+        expected = {
+            length: measured(rounds, self.most) if rounds else every for length, rounds in alike.items()
+        }
+        promised = [promise(history, expected[length], length, self.hides) for history, length in self._plans]
         tokens = sum(each.tokens for each in promised)
         return sum(each.seconds for each in promised) / tokens if tokens else math.nan
 
