@@ -149,13 +149,15 @@ class RemoteDrafting:
         """The stream that the sequence drafts on from now on; None if there is none."""
         link = sequence.link
         if link is None or not link.usable or sequence.moves:
-            if link is not None and link.connection is not None:
-                self._send_close(link.connection, sequence, "it drafts elsewhere")
-            self._leave(sequence)
-            sequence.link, sequence.moves = self._links.lightest(sequence.moves), False
-            if sequence.link is not None:
-                sequence.link.sequences += 1
-                self.moved += link is not None and sequence.link is not link
+            best, sequence.moves = self._links.lightest(sequence.moves), False
+            if best is not link:
+                if link is not None and link.connection is not None:
+                    self._send_close(link.connection, sequence, "it drafts elsewhere")
+                self._leave(sequence)
+                sequence.link = best
+                if best is not None:
+                    best.sequences += 1
+                    self.moved += link is not None
         return sequence.link.connection if sequence.link is not None else None
 
     def _leave(self, sequence: Sequence) -> None:
