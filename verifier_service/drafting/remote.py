@@ -15,19 +15,13 @@ from cluster.channel.spec import LOOPBACK, Channel
 from cluster.speculation.messages import DraftBlock, SessionSpec
 from truedraft.v1 import drafting_pb2
 from verifier_service.drafting.connection import Connection, ConnectionLostError, HelloInfo
+from verifier_service.drafting.forecasts import Answered, Forecasts, Told
 from verifier_service.drafting.link import Link
 from verifier_service.drafting.links import Links
 from verifier_service.drafting.port import Deliver, DraftReply, DraftTicket, Fallback
+from verifier_service.drafting.replies import with_block, without_block
 from verifier_service.drafting.resolver import Resolver
-from verifier_service.drafting.sequences import (
-    Answered,
-    OutOfOrderError,
-    Sequence,
-    Told,
-    checked,
-    mismatch,
-    told_by,
-)
+from verifier_service.drafting.sequences import OutOfOrderError, Sequence, checked, forecast_of, mismatch
 
 __all__ = ["HelloInfo", "RemoteDrafting"]
 
@@ -46,9 +40,9 @@ class RemoteDrafting:
     loop: where everything but the port's methods runs, and where replies are delivered from; it
     must run while the engine does; channel: the certificates. Connecting begins with `connect` and
     ends with `aclose`.
-    dropped: responses that answered nothing that was asked, by what was wrong with them; ahead: tokens
-    that were drafted ahead and "used", or "wasted"; traffic: bytes of messages, "sent" and "received"; moved:
-    sequences that went on to draft elsewhere while their replica was there.
+    dropped: responses that answered nothing that was asked, by what was wrong with them; traffic: bytes
+    of messages, "sent" and "received"; moved: sequences that went on to draft elsewhere while their
+    replica was there.
     """
 
     def __init__(
@@ -64,13 +58,16 @@ class RemoteDrafting:
         self._links = Links(resolver, hello, channel, self.traffic, self._receive, self._lost, self._looked)
         self._deliver: Deliver | None = None
         self._sequences: dict[int, Sequence] = {}
-        # By sequence, forecasts of the round that is not over. Put in on the loop, taken out anywhere.
-        self._told: dict[int, Told] = {}
+        self._forecasts = Forecasts()
         self._maintenance: asyncio.Task[None] | None = None
         self._closed = False
         self.dropped: Counter[str] = Counter()
-        self.ahead: Counter[str] = Counter()
         self.moved = 0
+
+    @property
+    def ahead(self) -> Counter[str]:
+        """Tokens that were drafted ahead and "used", or "wasted"."""
+        return self._forecasts.counts
 
     @property
     def foresees(self) -> bool:
@@ -102,12 +99,11 @@ class RemoteDrafting:
         if self._deliver is None:
             raise ValueError("connect before the first ticket")
         # What was foreseen is answered at once: a detour over the loop's thread takes longer than an n-gram.
-        told = self._told.pop(ticket.sequence, None)
-        block = told.block(ticket) if told is not None else None
+        told, block = self._forecasts.take(ticket) or (None, None)
         if told is not None and block is not None:
-            self._deliver(_with_block(ticket, block, told.connection, told.seconds, ahead=True))
+            self._deliver(with_block(ticket, block, told.connection, told.seconds, ahead=True))
         if not self._call(self._request, ticket, told, block) and block is None:
-            self._deliver(_without_block(ticket, Fallback.NO_DRAFTER, "the drafting client is closed"))
+            self._deliver(without_block(ticket, Fallback.NO_DRAFTER, "the drafting client is closed"))
 
     def close(self, sequence: int, reason: str) -> None:
         self._call(self._close, sequence, reason)
@@ -165,7 +161,7 @@ class RemoteDrafting:
             sequence.link.sequences -= 1
             sequence.link = None
         # Who drafts next continues what is committed, and knows nothing of what was foreseen.
-        self._count(self._told.pop(sequence.spec.sequence, None))
+        self._forecasts.drop(sequence.spec.sequence)
 
     def _looked(self) -> None:
         """Sequences of a replica that has too much to do move with their next plans, by lot: as many as are
@@ -201,7 +197,8 @@ class RemoteDrafting:
 
     def _request(self, ticket: DraftTicket, told: Told | None, block: DraftBlock | None) -> None:
         """block: with which it was answered, as a forecast told."""
-        self._count(told, block)
+        if told is not None:
+            self._forecasts.count(told, block)
         sequence = self._sequences.get(ticket.sequence)
         try:
             if sequence is None:
@@ -209,7 +206,7 @@ class RemoteDrafting:
             sequence.commit(ticket)
         except OutOfOrderError as error:
             if block is None:
-                self._hand_over(_without_block(ticket, Fallback.DRAFTER_FAULT, str(error)))
+                self._hand_over(without_block(ticket, Fallback.DRAFTER_FAULT, str(error)))
             return
         if sequence.ticket is not None and sequence.link is not None:
             # The engine went on without the block.
@@ -220,7 +217,7 @@ class RemoteDrafting:
             if block is None:
                 # The fallback says all there is to say, unless a drafter was found and refused.
                 detail = self.state if self.state.startswith("refused") else ""
-                self._hand_over(_without_block(ticket, Fallback.NO_DRAFTER, detail))
+                self._hand_over(without_block(ticket, Fallback.NO_DRAFTER, detail))
             return
         sequence.ticket = ticket
         sequence.link.asked(ticket.plan_id)
@@ -229,24 +226,18 @@ class RemoteDrafting:
         # A drafter that the sequence is new to has told nothing.
         held = block is not None and sequence.stream == connection.number
         self._send_plan(connection, sequence, ticket, held)
-        if sequence.ticket is ticket and (late := self._told.pop(ticket.sequence, None)) is not None:
-            # It came after the ticket was issued.
-            self._foretell(sequence, ticket, late)
+        # A forecast may have come after the ticket was issued.
+        self._foretell(sequence)
 
-    def _foretell(self, sequence: Sequence, ticket: DraftTicket, told: Told) -> None:
-        """Answers a ticket that is waiting, if a forecast told its block."""
-        block = told.block(ticket)
-        self._count(told, block)
-        if block is not None:
-            self._answered(sequence, ticket, block, ahead=True)
-            self._hand_over(_with_block(ticket, block, told.connection, told.seconds, ahead=True))
-
-    def _count(self, told: Told | None, used: DraftBlock | None = None) -> None:
-        """A forecast is of no more use."""
-        if told is not None:
-            count = len(used.tokens) if used is not None else 0
-            self.ahead["used"] += count
-            self.ahead["wasted"] += told.count - count
+    def _foretell(self, sequence: Sequence) -> None:
+        """Answers the ticket that is waiting, if there is one and a forecast tells its block."""
+        ticket = sequence.ticket
+        if ticket is not None and (taken := self._forecasts.take(ticket)) is not None:
+            told, block = taken
+            self._forecasts.count(told, block)
+            if block is not None:
+                self._answered(sequence, ticket, block, ahead=True)
+                self._hand_over(with_block(ticket, block, told.connection, told.seconds, ahead=True))
 
     def _close(self, number: int, reason: str) -> None:
         sequence = self._sequences.pop(number, None)
@@ -319,7 +310,7 @@ class RemoteDrafting:
             self._without(sequence, ticket, Fallback.INVALID_BLOCK, str(error))
             return
         self._answered(sequence, ticket, content)
-        self._hand_over(_with_block(ticket, content, connection, block.draft_time_ns * 1e-9))
+        self._hand_over(with_block(ticket, content, connection, block.draft_time_ns * 1e-9))
 
     def _on_forecast(self, link: Link, forecast: drafting_pb2.Forecast) -> None:
         connection, sequence = link.connection, self._sequences.get(forecast.sequence)
@@ -331,16 +322,13 @@ class RemoteDrafting:
             self.dropped["ahead"] += 1
             return
         try:
-            told = told_by(forecast, sequence.last, length, self._vocab_size, connection)
+            told = forecast_of(sequence, forecast, length, self._vocab_size, connection)
         except ValueError:
             # Nobody waits for it.
             self.dropped["invalid"] += 1
             return
-        if sequence.ticket is not None:
-            self._foretell(sequence, sequence.ticket, told)
-        else:
-            self._count(self._told.pop(forecast.sequence, None))
-            self._told[forecast.sequence] = told
+        self._forecasts.put(forecast.sequence, told)
+        self._foretell(sequence)
 
     def _on_fault(self, link: Link, fault: drafting_pb2.Fault) -> None:
         sequence, connection = self._sequences.get(fault.sequence), link.connection
@@ -381,7 +369,7 @@ class RemoteDrafting:
         if link is not None and fallback not in (Fallback.NO_DRAFTER, Fallback.STREAM_RESET):
             link.failed(ticket.plan_id)
         connection = link.connection if link is not None else None
-        self._hand_over(_without_block(ticket, fallback, detail, connection, sequence.asked))
+        self._hand_over(without_block(ticket, fallback, detail, connection, sequence.asked))
 
     def _hand_over(self, reply: DraftReply) -> None:
         assert self._deliver is not None  # or there were no tickets
@@ -396,39 +384,3 @@ class RemoteDrafting:
                 if sequence.ticket is not None:
                     self._without(sequence, sequence.ticket, fallback, detail)
                 self._leave(sequence)
-
-
-def _with_block(
-    ticket: DraftTicket, block: DraftBlock, connection: Connection, seconds: float, ahead: bool = False
-) -> DraftReply:
-    """seconds: the drafter's own time; ahead: it was drafted before the ticket was issued."""
-    return DraftReply(
-        ticket.sequence,
-        ticket.plan_id,
-        block,
-        connection.drafter,
-        draft_seconds=seconds,
-        ahead=ahead,
-        asked=connection.asked(ticket),
-        certain=connection.certain,
-    )
-
-
-def _without_block(
-    ticket: DraftTicket,
-    fallback: Fallback,
-    detail: str,
-    connection: Connection | None = None,
-    asked: int | None = None,
-) -> DraftReply:
-    """connection, asked: where the ticket had got to a drafter."""
-    return DraftReply(
-        ticket.sequence,
-        ticket.plan_id,
-        None,
-        connection.drafter if connection is not None else None,
-        fallback,
-        detail,
-        asked=asked,
-        certain=connection is not None and connection.certain,
-    )

@@ -14,6 +14,7 @@ from cluster.speculation.messages import DraftBlock, SessionSpec
 from truedraft.v1 import drafting_pb2
 from verifier_service.drafting.checking import fault_of
 from verifier_service.drafting.connection import Connection
+from verifier_service.drafting.forecasts import Answered, Told
 from verifier_service.drafting.link import Link
 from verifier_service.drafting.port import DraftTicket
 
@@ -24,43 +25,6 @@ class OutOfOrderError(ValueError):
 
 # A block that is drafted ahead may come when the next plan has been sent already.
 _GRANTS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """A ticket that was answered by a block. base: tokens that were committed then; drafts: of the block."""
-
-    plan_id: int
-    base: int
-    drafts: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """A forecast of a round. of: the round's ticket and block; blocks: by the prefix that they continue;
-    exhaustive: nothing is drafted after other outcomes; seconds: the drafter's own time; connection: that it
-    came on."""
-
-    of: Answered
-    blocks: dict[bytes, DraftBlock]
-    exhaustive: bool
-    seconds: float
-    connection: Connection
-
-    @property
-    def count(self) -> int:
-        """Tokens of all blocks."""
-        return sum(len(block.tokens) for block in self.blocks.values())
-
-    def block(self, ticket: DraftTicket) -> DraftBlock | None:
-        """What is drafted for the next round's ticket, perhaps nothing; None if this does not tell."""
-        block = self.blocks.get(ticket.prefix_hash)
-        if block is None and self.exhaustive and self.of.base == ticket.base - len(ticket.committed):
-            drafts, since = self.of.drafts, ticket.committed
-            kept = len(since) - 1
-            if since[:-1] == drafts[:kept] and since[kept:] != drafts[kept : kept + 1]:
-                return DraftBlock()
-        return block and block.first(self.connection.asked(ticket))
 
 
 @dataclass(slots=True, eq=False)
@@ -85,7 +49,7 @@ class Sequence:
     stream: int = 0
     ticket: DraftTicket | None = None
     asked: int = 0
-    last: Answered = Answered(0, 0, ())
+    last: Answered = field(default_factory=lambda: Answered(0, 0, ()))
     foretold: int = 0
     grants: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_GRANTS))
     reopened: int | None = None
@@ -160,14 +124,18 @@ def mismatch(block: drafting_pb2.Block, sequence: Sequence, incarnation: int) ->
     return ""
 
 
-def told_by(
-    forecast: drafting_pb2.Forecast, last: Answered, length: int, vocab_size: int, connection: Connection
+def forecast_of(
+    sequence: Sequence,
+    forecast: drafting_pb2.Forecast,
+    length: int,
+    vocab_size: int,
+    connection: Connection,
 ) -> Told:
     """The forecast's content; length: as granted. Raises ValueError saying what is wrong with it."""
     blocks = {outcome.prefix_hash: checked(outcome, length, vocab_size) for outcome in forecast.outcomes}
     # Of a round whose block was lost it is not known what its outcomes are.
-    exhaustive = forecast.exhaustive and last.plan_id == forecast.plan_id
-    return Told(last, blocks, exhaustive, forecast.draft_time_ns * 1e-9, connection)
+    exhaustive = forecast.exhaustive and sequence.last.plan_id == forecast.plan_id
+    return Told(sequence.last, blocks, exhaustive, forecast.draft_time_ns * 1e-9, connection)
 
 
 def checked(block: drafting_pb2.Block | drafting_pb2.Outcome, length: int, vocab_size: int) -> DraftBlock:

@@ -21,7 +21,7 @@ def outcome(text, block):
 
 async def pushed(verifier):
     """A block that was drafted ahead has come."""
-    await until(lambda: 1 in verifier.remote._told)
+    await until(lambda: 1 in verifier.remote._forecasts)
 
 
 async def test_a_block_that_was_guessed_right_is_there_before_it_is_asked_for():
@@ -69,7 +69,7 @@ async def test_a_ticket_that_overtakes_its_block_is_answered_by_it_once():
         await pushed(verifier)
         guess, ahead = outcome(verifier.texts[1], block)
         # As if it were still on its way.
-        verifier.remote._told.pop(1)
+        verifier.remote._forecasts.drop(1)
         verifier.ask(committed=guess, ahead=4)
         reply = await verifier.reply()
         # The drafter knows it still, and does not draft it again.

@@ -1,0 +1,81 @@
+"""What drafters told of rounds that are not over: blocks by the outcomes that these may have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from cluster.speculation.messages import DraftBlock
+from verifier_service.drafting.connection import Connection
+from verifier_service.drafting.port import DraftTicket
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A ticket that was answered by a block. base: tokens that were committed then; drafts: of the block."""
+
+    plan_id: int
+    base: int
+    drafts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A forecast of a round. of: the round's ticket and block; blocks: by the prefix that they continue;
+    exhaustive: nothing is drafted after other outcomes; seconds: the drafter's own time; connection: that it
+    came on."""
+
+    of: Answered
+    blocks: dict[bytes, DraftBlock]
+    exhaustive: bool
+    seconds: float
+    connection: Connection
+
+    @property
+    def count(self) -> int:
+        """Tokens of all blocks."""
+        return sum(len(block.tokens) for block in self.blocks.values())
+
+    def block(self, ticket: DraftTicket) -> DraftBlock | None:
+        """What is drafted for the next round's ticket, perhaps nothing; None if this does not tell."""
+        block = self.blocks.get(ticket.prefix_hash)
+        if block is None and self.exhaustive and self.of.base == ticket.base - len(ticket.committed):
+            drafts, since = self.of.drafts, ticket.committed
+            kept = len(since) - 1
+            if since[:-1] == drafts[:kept] and since[kept:] != drafts[kept : kept + 1]:
+                return DraftBlock()
+        return block and block.first(self.connection.asked(ticket))
+
+
+class Forecasts:
+    """The latest forecast of each sequence: put in on the event loop, taken out from any thread. counts:
+    tokens of blocks that were "used", or "wasted"."""
+
+    def __init__(self) -> None:
+        self._told: dict[int, Told] = {}
+        self.counts: Counter[str] = Counter()
+
+    def __contains__(self, sequence: int) -> bool:
+        return sequence in self._told
+
+    def put(self, sequence: int, told: Told) -> None:
+        """Replaces the one before."""
+        self.drop(sequence)
+        self._told[sequence] = told
+
+    def take(self, ticket: DraftTicket) -> tuple[Told, DraftBlock | None] | None:
+        """The sequence's forecast, and what it tells of the ticket. It has to be counted."""
+        told = self._told.pop(ticket.sequence, None)
+        return (told, told.block(ticket)) if told is not None else None
+
+    def drop(self, sequence: int) -> None:
+        """The round did not come to its end, or another drafter goes on."""
+        told = self._told.pop(sequence, None)
+        if told is not None:
+            self.count(told, None)
+
+    def count(self, told: Told, used: DraftBlock | None) -> None:
+        """A forecast is of no more use. On the event loop."""
+        count = len(used.tokens) if used is not None else 0
+        self.counts["used"] += count
+        self.counts["wasted"] += told.count - count
