@@ -210,7 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--model", default=DEFAULT_REFERENCE)
     options = parser.parse_args(arguments)
-    # Two of the longest, so that sequences are preempted.
+    # Two of the longest, so that pages are evicted and requests wait for room.
     spec = VerifierSpec(model=options.model, kv_tokens=4096, max_active=24)
 
     def report(line: str) -> None:
