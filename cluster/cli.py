@@ -51,7 +51,7 @@ def demo(
     tokens: Annotated[int, typer.Option(min=8, help="The most tokens of each answer.")] = 64,
     as_json: Json = False,
 ) -> None:
-    """Start a cluster on this machine, ask it five things, and show the evidence."""
+    """Start a cluster on this machine, answer five prompts, and show the evidence."""
     print("starting; the first start downloads the model", file=sys.stderr, flush=True)
     with failures(as_json):
         from cluster.commands.demo import run
@@ -63,11 +63,13 @@ def demo(
 @app.command()
 def replay(
     answer: Annotated[Path, typer.Argument(help="What `truedraft generate --json` printed.")],
-    model: Annotated[str | None, typer.Option(help="The answer's model, if its name does not say.")] = None,
-    threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0 for as many as served it.")] = 0,
+    model: Annotated[
+        str | None, typer.Option(help="Model to replay with; by default the one named in the answer.")
+    ] = None,
+    threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0 for as many as the verifier used.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Decode a saved answer again, here, without drafts and with its seed; 0 if the tokens are the same."""
+    """Decode a saved answer again on this machine, without drafts; exits with 0 if the tokens are equal."""
     from cluster.commands.replay import run, sentence
 
     with failures(as_json, bad="BAD_ANSWER"):
@@ -79,15 +81,20 @@ def replay(
 @app.command("train-drafter")
 def train_drafter(
     prompts: Annotated[
-        Path, typer.Option(help="JSON lines: prompt or messages, and perhaps domain.", show_default=False)
+        Path,
+        typer.Option(help="JSON lines with prompt or messages, and an optional domain.", show_default=False),
     ],
-    out: Annotated[Path, typer.Option(help="Folder of the drafter; what was begun there is gone on with.")],
-    target: Annotated[str, typer.Option(help="Packaged name, local directory or GGUF file, or hub id.")] = "",
-    minutes: Annotated[float, typer.Option(min=0.01, help="Of training, once the answers are there.")] = 30.0,
-    layers: Annotated[int, typer.Option(min=1, help="Of the drafter.")] = 2,
-    block_length: Annotated[int, typer.Option(min=1, max=255, help="Drafts of a block.")] = 7,
+    out: Annotated[Path, typer.Option(help="Output folder; an interrupted run resumes from it.")],
+    target: Annotated[
+        str, typer.Option(help="Target model: packaged name, local directory, GGUF file or hub id.")
+    ] = "",
+    minutes: Annotated[
+        float, typer.Option(min=0.01, help="Training time, once the target has answered the prompts.")
+    ] = 30.0,
+    layers: Annotated[int, typer.Option(min=1, help="Layers of the drafter.")] = 2,
+    block_length: Annotated[int, typer.Option(min=1, max=255, help="Draft tokens per block.")] = 7,
     vocabulary: Annotated[
-        int, typer.Option(min=0, help="Tokens that it can draft, the likeliest; 0 for all.")
+        int, typer.Option(min=0, help="Size of the draft vocabulary: the most frequent tokens; 0 for all.")
     ] = 8192,
     answer_tokens: Annotated[int, typer.Option(min=8, help="The most tokens of each answer.")] = 160,
     device: Annotated[str, typer.Option(help="cpu, cuda, or cuda:1.")] = "cpu",
@@ -102,23 +109,25 @@ def train_drafter(
 
 @app.command()
 def plan(
-    block: Annotated[int, typer.Option(help="Drafts a round.")] = 5,
-    acceptance: Annotated[float, typer.Option(help="Chance that a draft is kept.")] = 0.7,
-    draft_ms: Annotated[float, typer.Option(help="Of a drafted token on a drafter's GPU.")] = 2.0,
-    own_draft_ms: Annotated[float, typer.Option(help="The same on the verifier's GPU.")] = 1.5,
-    verify_ms: Annotated[float, typer.Option(help="Of a step of the batch with its blocks.")] = 30.0,
-    plain_ms: Annotated[float, typer.Option(help="Of a step without drafts.")] = 25.0,
-    round_trip_ms: Annotated[float, typer.Option(help="Between verifier and drafter.")] = 1.0,
-    batch: Annotated[int, typer.Option(help="Sequences of a verifier's step.")] = 32,
-    draft_batch: Annotated[int, typer.Option(help="Sequences that a drafter drafts for at once.")] = 16,
-    verifier_price: Annotated[float, typer.Option(help="Dollars per GPU and hour.")] = 4.0,
-    drafter_price: Annotated[float, typer.Option(help="Dollars per GPU and hour.")] = 0.8,
+    block: Annotated[int, typer.Option(help="Draft tokens per round.")] = 5,
+    acceptance: Annotated[float, typer.Option(help="Acceptance probability of a draft token.")] = 0.7,
+    draft_ms: Annotated[float, typer.Option(help="Time per draft token on a drafter's GPU.")] = 2.0,
+    own_draft_ms: Annotated[float, typer.Option(help="Time per draft token on the verifier's GPU.")] = 1.5,
+    verify_ms: Annotated[
+        float, typer.Option(help="Time of a step that verifies a block per sequence.")
+    ] = 30.0,
+    plain_ms: Annotated[float, typer.Option(help="Time of a step without drafts.")] = 25.0,
+    round_trip_ms: Annotated[float, typer.Option(help="Round trip between verifier and drafter.")] = 1.0,
+    batch: Annotated[int, typer.Option(help="Sequences per verify step.")] = 32,
+    draft_batch: Annotated[int, typer.Option(help="Sequences per drafting step.")] = 16,
+    verifier_price: Annotated[float, typer.Option(help="Dollars per hour of a verifier's GPU.")] = 4.0,
+    drafter_price: Annotated[float, typer.Option(help="Dollars per hour of a drafter's GPU.")] = 0.8,
     picture: Annotated[
         Path | None, typer.Option(help="Draw cost and speed to this file, .svg or .png.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """What drafters on cheap GPUs cost and save, from prices and measured times; defaults are examples."""
+    """Estimate what drafters on cheap GPUs cost and save; the default prices and times are examples."""
     from cluster.bench.economy.costs import Economy
     from cluster.bench.economy.report import as_dict, draw, render
 
@@ -145,7 +154,7 @@ def lab(
     picture: Annotated[Path | None, typer.Option(help="Draw the table to this file, .svg or .png.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Compute, exactly and on small vocabularies, which rules leave the output law alone and which do not."""
+    """Compute exactly, on small vocabularies, which scheduling rules leave each law's output unchanged."""
     from cluster.lab.report import run
 
     with failures(as_json, bad="BAD_PICTURE"):

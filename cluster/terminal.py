@@ -76,10 +76,10 @@ def fail(code: str, sentence: str, as_json: bool, exit_code: int) -> NoReturn:
 
 @contextmanager
 def failures(as_json: bool, bad: str = "INVALID_ARGUMENT", stopped: str = "stopped") -> Iterator[None]:
-    """Ends the command in one sentence for what may go wrong: a model that cannot be had, a cluster that does
-    not start, an argument or file that will not do, Ctrl-C.
+    """Ends the command with one sentence on expected failures: a model that cannot be loaded, a cluster that
+    does not start, an unusable argument or file, Ctrl-C.
 
-    bad: the code of wrong arguments and files; stopped: what Ctrl-C is answered with.
+    bad: the error code of arguments and files; stopped: the sentence for Ctrl-C.
     """
     try:
         yield

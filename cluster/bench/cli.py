@@ -1,4 +1,4 @@
-"""The commands under `truedraft bench`. What they measure takes seconds to import and is imported by each."""
+"""The commands under `truedraft bench`. Each imports what it runs, which takes seconds."""
 
 from __future__ import annotations
 
@@ -9,22 +9,25 @@ import typer
 
 from cluster.terminal import Json, Output, failures
 
-bench = typer.Typer(help="Measure, side by side with what you would use instead.", no_args_is_help=True)
+bench = typer.Typer(
+    help="Measure speed, acceptance, overhead and audits, always against a baseline in the same run.",
+    no_args_is_help=True,
+)
 
 Model = Annotated[str | None, typer.Option(help="Packaged name, local directory or GGUF file, or hub id.")]
 Tokens = Annotated[int, typer.Option(min=8, help="The most tokens of each answer.")]
-Pairs = Annotated[int, typer.Option(min=1, help="Repetitions; fewer than 7 resolve little.")]
-Minutes = Annotated[float, typer.Option(help="Begin nothing new after so long.")]
-Out = Annotated[Path | None, typer.Option(help="Write every figure to this file, as JSON.")]
-SoFar = Annotated[Path, typer.Option(help="What was found so far; a run goes on from there.")]
-Picture = Annotated[Path | None, typer.Option(help="Draw them to this file, .svg or .png.")]
+Pairs = Annotated[int, typer.Option(min=1, help="Repetitions; fewer than 7 leave wide intervals.")]
+Minutes = Annotated[float, typer.Option(help="Start no new repetition after this many minutes.")]
+Out = Annotated[Path | None, typer.Option(help="Write all figures to this file, as JSON.")]
+SoFar = Annotated[Path, typer.Option(help="File of results; a run resumes from it.")]
+Picture = Annotated[Path | None, typer.Option(help="Draw the figures to this file, .svg or .png.")]
 
 
 @bench.command()
 def int8(
     tokens: Tokens = 64, pairs: Pairs = 7, model: Model = None, out: Out = None, as_json: Json = False
 ) -> None:
-    """Plain decoding with weights in int8 against the same in float32, one request at a time."""
+    """Plain decoding with weights in int8 against float32, one request at a time."""
     with failures(as_json):
         from cluster.bench.speed.run import run_integers
 
@@ -47,7 +50,9 @@ def peers(
     vllm: Annotated[Path, typer.Option(help="vLLM's command; `make peers` installs it.")] = Path(
         ".venv-vllm/bin/vllm"
     ),
-    concurrent: Annotated[list[int] | None, typer.Option(min=2, help="At a time; repeatable.")] = None,
+    concurrent: Annotated[
+        list[int] | None, typer.Option(min=2, help="Concurrent requests; repeatable.")
+    ] = None,
     tokens: Tokens = 32,
     pairs: Pairs = 7,
     model: Model = None,
@@ -64,18 +69,20 @@ def peers(
 
 @bench.command()
 def lossy(
-    positions: Annotated[int, typer.Option(min=10, help="Positions of text, looked at exactly.")] = 300,
-    checked: Annotated[int, typer.Option(min=1, help="Positions that are sampled as well.")] = 6,
-    draws: Annotated[int, typer.Option(min=100, help="Samples at each of them.")] = 1000,
+    positions: Annotated[
+        int, typer.Option(min=10, help="Positions of text that are computed exactly.")
+    ] = 300,
+    checked: Annotated[int, typer.Option(min=1, help="Positions that are also sampled.")] = 6,
+    draws: Annotated[int, typer.Option(min=100, help="Samples at each of these.")] = 1000,
     rounds: Annotated[int, typer.Option(min=10, help="Rounds of drafting, for acceptance lengths.")] = 150,
-    samples: Annotated[int, typer.Option(min=1, help="Answers to every task under every law.")] = 3,
+    samples: Annotated[int, typer.Option(min=1, help="Answers per task and law.")] = 3,
     tokens: Tokens = 64,
     model: Model = None,
     out: Out = None,
     picture: Picture = None,
     as_json: Json = False,
 ) -> None:
-    """What lossy laws emit, against the strict way to the same: distances, acceptance, answers."""
+    """What lossy laws emit, against a strict way to the same distribution: distance, acceptance, answers."""
     with failures(as_json, bad="BAD_PICTURE"):
         from cluster.bench.lossy.report import Size
         from cluster.bench.lossy.run import run_lossy
@@ -92,24 +99,24 @@ def domains(
         typer.Option(help="ngram, a DFlash checkpoint, or a causal language model; repeatable."),
     ] = None,
     temperature: Annotated[
-        list[float] | None, typer.Option(min=0, help="Repeatable; 0, 0.7 and 1 unless given.")
+        list[float] | None, typer.Option(min=0, help="Repeatable; by default 0, 0.7 and 1.")
     ] = None,
-    per_domain: Annotated[int, typer.Option(min=1, help="Prompts of each domain.")] = 16,
-    timed: Annotated[int, typer.Option(min=0, help="Of these, how many are timed; 0 times none.")] = 4,
+    per_domain: Annotated[int, typer.Option(min=1, help="Prompts per domain.")] = 16,
+    timed: Annotated[int, typer.Option(min=0, help="How many of these are timed; 0 for none.")] = 4,
     tokens: Tokens = 96,
-    block_length: Annotated[int, typer.Option(min=1, max=64, help="Drafts of a round.")] = 7,
+    block_length: Annotated[int, typer.Option(min=1, max=64, help="Draft tokens per round.")] = 7,
     prompts: Annotated[
-        Path | None, typer.Option(help="Your own: JSON lines of prompt or messages, and domain.")
+        Path | None, typer.Option(help="Your own prompts: JSON lines with prompt or messages, and domain.")
     ] = None,
     traffic: Annotated[
-        Path | None, typer.Option(help="Your tokens by domain: CSV, or what the gateway's /metrics said.")
+        Path | None, typer.Option(help="Your tokens by domain: CSV, or the text of the gateway's /metrics.")
     ] = None,
     model: Model = None,
     out: Out = None,
     picture: Picture = None,
     as_json: Json = False,
 ) -> None:
-    """What each drafter is worth by domain: acceptance, and tokens per second against speculation off."""
+    """Acceptance and speedup of each drafter by domain."""
     with failures(as_json):
         from cluster.bench.domains.report import Size
         from cluster.bench.domains.run import run_domains
@@ -121,13 +128,13 @@ def domains(
 @bench.command()
 def overhead(
     tokens: Tokens = 96,
-    pairs: Annotated[int, typer.Option(min=1, help="Repetitions; fewer than 30 resolve little.")] = 30,
+    pairs: Annotated[int, typer.Option(min=1, help="Repetitions; fewer than 30 leave wide intervals.")] = 30,
     minutes: Minutes = float("inf"),
     model: Model = None,
     out: SoFar = Path("bench-results/overhead.jsonl"),
     as_json: Json = False,
 ) -> None:
-    """What traces, metrics and audits cost of the throughput."""
+    """Throughput lost to traces, metrics and audits."""
     with failures(as_json):
         from cluster.bench.overhead.run import run_overhead
 
@@ -137,15 +144,15 @@ def overhead(
 
 @bench.command()
 def audit(
-    honest: Annotated[int, typer.Option(min=1, help="Tokens without a fault, under each law.")] = 100_000,
-    faulty: Annotated[int, typer.Option(min=1, help="Tokens with each planted fault.")] = 20_000,
-    layers: Annotated[int, typer.Option(min=2, help="Of the model that the drafter keeps.")] = 20,
+    honest: Annotated[int, typer.Option(min=1, help="Tokens per law without a fault.")] = 100_000,
+    faulty: Annotated[int, typer.Option(min=1, help="Tokens per planted fault.")] = 20_000,
+    layers: Annotated[int, typer.Option(min=2, help="Layers of the model that the drafter keeps.")] = 20,
     minutes: Minutes = float("inf"),
     model: Model = None,
     out: SoFar = Path("bench-results/audit.jsonl"),
     as_json: Json = False,
 ) -> None:
-    """How many tokens live audits need to find a planted fault, and that they are silent without one."""
+    """How many tokens live audits need to detect planted faults, and their false alarms."""
     with failures(as_json):
         from cluster.bench.audit.run import run_audit
 
@@ -155,19 +162,19 @@ def audit(
 
 @bench.command()
 def step(
-    sequences: Annotated[int, typer.Option(min=1, help="Sequences of the step.")] = 16,
-    rows: Annotated[int, typer.Option(min=1, help="Rows of each, one more than it has drafts.")] = 9,
+    sequences: Annotated[int, typer.Option(min=1, help="Sequences per step.")] = 16,
+    rows: Annotated[int, typer.Option(min=1, help="Rows per sequence: its draft tokens and one.")] = 9,
     law: Annotated[list[str] | None, typer.Option(help="coupled, rejection or block; repeatable.")] = None,
     vocab: Annotated[
-        int | None, typer.Option(min=2, help="Without a model: random logits of so many tokens.")
+        int | None, typer.Option(min=2, help="Use no model, but random logits of a vocabulary of this size.")
     ] = None,
-    context: Annotated[int, typer.Option(min=16, help="Tokens before the step.")] = 200,
-    repeats: Annotated[int, typer.Option(min=1, help="Times that each part is timed.")] = 9,
+    context: Annotated[int, typer.Option(min=16, help="Tokens of context before the step.")] = 200,
+    repeats: Annotated[int, typer.Option(min=1, help="Repetitions per part.")] = 9,
     model: Model = None,
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """Where one verify step's time goes, against its forward and the reading of the weights."""
+    """Time of a verify step by part, against its forward pass and the memory bandwidth."""
     with failures(as_json):
         from cluster.bench.step.run import Shape, run_step
 
@@ -183,7 +190,7 @@ def network(
     picture: Picture = None,
     as_json: Json = False,
 ) -> None:
-    """What a round trip between verifier and drafter costs of the throughput, and what of it is hidden."""
+    """Throughput lost to round trips between verifier and drafter, and how much of it is hidden."""
     with failures(as_json):
         from cluster.bench.network.run import run_network
 
@@ -200,7 +207,7 @@ def load(
     picture: Picture = None,
     as_json: Json = False,
 ) -> None:
-    """Speculation against none with 1 to 64 requests at a time, and its lengths against fixed ones."""
+    """Speculation against plain decoding with 1 to 64 concurrent requests, and fixed block lengths."""
     with failures(as_json):
         from cluster.bench.load.run import run_load
 

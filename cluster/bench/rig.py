@@ -66,7 +66,7 @@ class DrafterProcess:
         return self._address
 
     def kill(self) -> None:
-        """At once, without a word to anybody."""
+        """At once; no stream is closed."""
         self._process.kill()
         self._process.join()
 

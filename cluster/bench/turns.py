@@ -27,7 +27,7 @@ OFF, LOCAL = "no speculation", "drafter in process"
 
 
 def requests(loaded: LoadedTarget, kind: str, count: int, tokens: int) -> list[GenerationRequest]:
-    """So many of one kind of prompt, each with its seed, of the same number of tokens."""
+    """`count` requests of one kind of prompt, each with its own seed, that answer with `tokens` tokens."""
     prompt = chat(loaded, KINDS[kind])
     return [
         GenerationRequest(
@@ -88,7 +88,7 @@ class Contestant:
     turns: list[Turn] = field(default_factory=list)
 
     def take(self, requests: Sequence[GenerationRequest], concurrent: int) -> Turn:
-        """Answers all, so many at a time. Raises RuntimeError when one fails."""
+        """Answers all, `concurrent` at a time. Raises RuntimeError when one fails."""
         began = time.perf_counter()
         waiting, answers = list(reversed(requests)), list[_Timed]()
         while waiting or any(answer.finished is None for answer in answers):

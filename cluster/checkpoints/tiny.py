@@ -23,7 +23,7 @@ CHAT_TEMPLATE = (
 )
 _BYTES = 256
 # With transformers' usual 0.02 the residual outweighs attention and feed-forward, and greedy decoding repeats
-# one token for ever; here it wanders, and falls into loops now and then.
+# one token forever; here it wanders, and falls into loops now and then.
 _INITIALIZER_RANGE = 0.15
 
 

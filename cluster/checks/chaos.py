@@ -1,4 +1,4 @@
-"""The long fault check: whatever befalls drafters, no answer fails and none claims more than it can.
+"""The long fault check: whatever happens to drafters, no answer fails and none claims more than it can.
 
 Concurrent requests over a relay that delays, repeats, spoils and loses blocks, while the drafters are killed
 one after the other. Under `coupled` every answer is, token for token, that of plain decoding; under
@@ -127,7 +127,7 @@ def disturb(
     kill_every: float,
     concurrent: int = 16,
 ) -> Outcome:
-    """Serves under faults for so many seconds."""
+    """Serves under faults for `seconds`."""
     outcome = Outcome(law)
     spec = replace(
         spec,

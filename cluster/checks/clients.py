@@ -1,5 +1,5 @@
-"""The check of many clients: of whom every third leaves, at any moment. The others get whole answers, and
-afterwards no sequence is left:
+"""The check of many clients, every third of which disconnects at any moment. The others get whole answers,
+and afterwards no sequence is left:
 
     python -m cluster.checks.clients --clients 64 --minutes 2
 """
@@ -29,8 +29,8 @@ _PATIENCE_S = 60.0
 
 @dataclass(slots=True)
 class Outcome:
-    """whole: answers that came to their end; left: streams that their clients left; errors: of the others;
-    active, queued, in_flight: what was left at the end."""
+    """whole: complete answers; left: streams that were cancelled by their clients; errors: of the other
+    clients; active, queued, in_flight: what the status says at the end."""
 
     whole: int = 0
     left: int = 0
@@ -41,7 +41,7 @@ class Outcome:
 
     @property
     def good(self) -> bool:
-        """Whether those who stayed were served and those who left were forgotten."""
+        """Whether the clients that stayed were served, and nothing is left of the others."""
         return bool(self.whole and self.left) and not (
             self.errors or self.active or self.queued or self.in_flight
         )
@@ -85,8 +85,8 @@ async def _client(endpoint: str, number: int, until: float, api_key: str, outcom
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns 1 where somebody was disturbed or something was left, 0 otherwise."""
-    parser = argparse.ArgumentParser(description="Many clients, of whom every third leaves.")
+    """Returns 1 where a client was disturbed or a sequence was left, 0 otherwise."""
+    parser = argparse.ArgumentParser(description="Many clients, every third of which disconnects.")
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--minutes", type=float, default=2.0)
     options = parser.parse_args(arguments)

@@ -29,7 +29,7 @@ class Fit:
 
 
 def binned(law: Mapping[int, Tensor], draws: int) -> dict[Hashable, float]:
-    """The law of two tokens on bins that expect at least `LEAST_EXPECTED` of so many draws.
+    """The law of two tokens on bins that expect at least `LEAST_EXPECTED` of the draws.
 
     law: first token -> probabilities [V] of the pairs that begin with it, which may sum to less than 1 over
     all: the first tokens left out are the rest. A rare pair is pooled with those of the same first token,

@@ -1,4 +1,4 @@
-"""The check that nothing of a request outlives it, in any process of a cluster.
+"""The check that no process of a cluster keeps anything of a request after its end.
 
 2,000 short requests, of which one in five is cancelled: pages, sessions, tasks and file descriptors return to
 what they were, and memory grows by less than 5 %:

@@ -63,7 +63,7 @@ class Outcome:
 
 
 def asks() -> list[Ask]:
-    """Long enough to be met by a death."""
+    """Long enough for a verifier to die in the middle."""
     return [
         Ask(prompt=text, temperature=temperature, max_tokens=300, seed=7, law=law)
         for text in SHORT
@@ -73,7 +73,7 @@ def asks() -> list[Ask]:
 
 
 async def survive(endpoint: str, kill: Callable[[], bool], seconds: float, every: float) -> Outcome:
-    """kill: ends a verifier, unless it is the only one; called about every so many seconds."""
+    """kill: ends a verifier, unless it is the only one; called every `every` seconds."""
     outcome = Outcome()
     async with AsyncClient(endpoint, timeout=120) as client:
         truths = await plain_answers(client)
@@ -125,7 +125,7 @@ async def _ask(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns 1 where an answer differs or fails otherwise, or none was met by a death; 0 otherwise."""
+    """Returns 1 where an answer differs or fails otherwise, or where none lost its verifier; 0 otherwise."""
     parser = argparse.ArgumentParser(description="Answers whose verifiers are killed.")
     parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument("--every", type=float, default=12.0, help="seconds between two deaths")

@@ -24,8 +24,8 @@ _LONGEST_S = 0.4
 class Meddler(drafting_pb2_grpc.DraftingServiceServicer):
     """Everything on one event loop. drafter: address of one that lives, None while there is none.
 
-    done: what befell blocks, by kind; lost: sequences of which a block never arrived as it was, for what was
-    in it.
+    done: what was done to blocks, by kind; lost: sequences of which a block never arrived unchanged because
+    of its content.
     """
 
     def __init__(self, drafter: Callable[[], str | None], seed: int) -> None:

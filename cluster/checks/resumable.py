@@ -1,4 +1,4 @@
-"""Long checks in parts: each is appended to a file, so that a stopped run goes on where it was."""
+"""Long checks in parts: the result of each is appended to a file, from which a stopped run resumes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Progress(Generic[P]):
         self._began = time.monotonic()
 
     def run(self, parts: Iterable[P], minutes: float, check: Callable[[P], Record]) -> None:
-        """Checks what is left, for at most so many minutes; check: what is found of a part."""
+        """Checks the parts that are left, starting none after `minutes`; check: makes a part's record."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a") as out:
             for part in parts:

@@ -150,7 +150,7 @@ def soak(
     concurrent: int = 48,
     report: Report = lambda line: None,
 ) -> Outcome:
-    """Serves for so many seconds. longest, answers: tokens of prompts and of what follows, at most."""
+    """Serves for `seconds`. longest, answers: tokens of prompts and of what follows, at most."""
     traffic, outcome = Traffic(loaded, longest, answers, seed=1), Outcome()
     meter = start_metrics("soak").meter
     engine = build_engine(loaded, spec, LocalDrafting(NgramDrafter()), NoOpTracer(), meter=meter)

@@ -19,43 +19,52 @@ _RETRIES = 5
 
 def generate(
     prompt: Annotated[
-        str | None, typer.Argument(help="The prompt; from standard input if absent or -.")
+        str | None, typer.Argument(help="The prompt; read from standard input if absent or -.")
     ] = None,
     endpoint: Annotated[str, typer.Option(help="host:port of the gateway.")] = "127.0.0.1:9000",
     system: Annotated[str, typer.Option(help="System message.")] = "",
-    raw: Annotated[bool, typer.Option("--raw", help="Without the model's chat template.")] = False,
-    temperature: Annotated[float | None, typer.Option(help="0 is greedy.")] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Send the prompt as it is, without the chat template.")
+    ] = False,
+    temperature: Annotated[
+        float | None, typer.Option(help="0 decodes greedily; unset, the deployment's default.")
+    ] = None,
     top_k: Annotated[int | None, typer.Option(help="Keep the k most probable tokens.")] = None,
     top_p: Annotated[
-        float | None, typer.Option(help="Keep the smallest set that reaches this probability.")
+        float | None, typer.Option(help="Keep the fewest tokens that together reach this probability.")
     ] = None,
     min_p: Annotated[
-        float | None, typer.Option(help="Keep tokens of this share of the largest probability.")
+        float | None, typer.Option(help="Keep tokens with at least this share of the largest probability.")
     ] = None,
     typical_p: Annotated[
-        float | None, typer.Option(help="Keep the tokens of most usual surprise that reach this probability.")
+        float | None,
+        typer.Option(help="Keep the locally typical tokens that together reach this probability."),
     ] = None,
     eta_cutoff: Annotated[
-        float | None, typer.Option(help="Keep tokens of this probability, or less where many are likely.")
+        float | None, typer.Option(help="Keep tokens above this probability, lower where entropy is high.")
     ] = None,
     repetition_penalty: Annotated[
-        float | None, typer.Option(help="Above 1: tokens of prompt and answer come less often.")
+        float | None, typer.Option(help="Above 1: makes tokens of prompt and answer less likely.")
     ] = None,
     frequency_penalty: Annotated[
-        float | None, typer.Option(help="Taken off a token's logit for each time it was in the answer.")
+        float | None, typer.Option(help="Subtracted from a token's logit per occurrence in the answer.")
     ] = None,
     presence_penalty: Annotated[
-        float | None, typer.Option(help="Taken off the logits of tokens that are in the answer.")
+        float | None, typer.Option(help="Subtracted from the logits of tokens that occur in the answer.")
     ] = None,
-    bad_word: Annotated[list[str] | None, typer.Option(help="Does not occur; repeatable.")] = None,
-    min_tokens: Annotated[int | None, typer.Option(help="The fewest tokens to answer with.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="The most tokens to answer with.")] = None,
-    stop: Annotated[list[str] | None, typer.Option(help="End before this string; repeatable.")] = None,
-    stop_token: Annotated[list[int] | None, typer.Option(help="End before this token; repeatable.")] = None,
+    bad_word: Annotated[
+        list[str] | None, typer.Option(help="A word that must not occur; repeatable.")
+    ] = None,
+    min_tokens: Annotated[int | None, typer.Option(help="The fewest tokens of the answer.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="The most tokens of the answer.")] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="Stop before this string; repeatable.")] = None,
+    stop_token: Annotated[
+        list[int] | None, typer.Option(help="Stop before this token id; repeatable.")
+    ] = None,
     ignore_eos: Annotated[
-        bool, typer.Option("--ignore-eos", help="The model's own ends are tokens like others.")
+        bool, typer.Option("--ignore-eos", help="Go on after the model's end-of-sequence token.")
     ] = False,
-    seed: Annotated[int | None, typer.Option(help="Repeats an answer.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the random numbers; drawn if unset.")] = None,
     law: Annotated[str, typer.Option(help="Verification law; by default the deployment's.")] = "",
     law_param: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A parameter of the law; repeatable.")

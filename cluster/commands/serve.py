@@ -31,23 +31,23 @@ def serve(
     drafter: Annotated[
         str | None, typer.Option(help="ngram, causal_lm, off, or the folder or hub id of a DFlash drafter.")
     ] = None,
-    block_length: Annotated[int | None, typer.Option(help="Drafts a round.")] = None,
+    block_length: Annotated[int | None, typer.Option(help="Draft tokens per round, at most.")] = None,
     tls_cert: Annotated[
         Path | None,
-        typer.Option(help="Certificate chain for the stream between verifiers and drafters, PEM."),
+        typer.Option(help="Certificate chain for the traffic between verifiers and drafters, PEM."),
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key, PEM.")] = None,
     tls_ca: Annotated[
-        Path | None, typer.Option(help="Who may sign the other side's certificate, PEM.")
+        Path | None, typer.Option(help="Certificate authority that signs both sides, PEM.")
     ] = None,
     plaintext: Annotated[
-        bool, typer.Option("--plaintext-drafts", help="Let drafts cross the network without TLS.")
+        bool, typer.Option("--plaintext-drafts", help="Send drafts over the network without TLS.")
     ] = False,
     keys: Annotated[
         Path | None, typer.Option(help="YAML file of tenants and the hashes of their API keys.")
     ] = None,
     anonymous: Annotated[
-        bool, typer.Option("--anonymous", help="Let in whoever reaches the gateway, without a key.")
+        bool, typer.Option("--anonymous", help="Accept requests without an API key from anywhere.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -112,7 +112,7 @@ def serve(
         print(ending, file=out, flush=True)
 
     try:
-        # Ray prints what befalls its workers to standard output, which is ours.
+        # Ray reports failures of its workers on standard output, where only our own lines belong.
         out = sys.stdout
         with redirect_stdout(sys.stderr), running(loaded) as cluster:
             ready(cluster, out)

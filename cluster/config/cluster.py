@@ -81,14 +81,13 @@ class ClusterConfig(Section):
 
     @property
     def exposes_drafts(self) -> bool:
-        """Whether drafts would cross the network in plain text without a word from the operator."""
+        """Whether drafts would cross the network in plain text although the operator has not allowed it."""
         unprotected = self.channel.certificate is None and not self.channel.plaintext
         return self.drafts_remotely and unprotected and not self.emulation.enabled
 
     @property
     def exposes_gateway(self) -> bool:
-        """Whether others than this machine's users would be let in without a key and without a word from
-        the operator."""
+        """Whether clients from other machines would need no key although the operator has not allowed it."""
         return self._unguarded and not self.loopback_alone
 
     @property
@@ -119,7 +118,7 @@ class ClusterConfig(Section):
             default_max_tokens=self.gateway.default_max_tokens,
             max_tokens=self.gateway.max_tokens,
             max_stop_strings=self.gateway.max_stop_strings,
-            # A request that the cache cannot hold would wait for ever.
+            # A request that the cache cannot hold would wait forever.
             max_context=self.verifier.kv_tokens,
             first_token_timeout_s=self.gateway.first_token_timeout_s,
             max_requests=self.gateway.max_ongoing_requests,

@@ -31,7 +31,7 @@ class VerifyCost:
     def _of_rows(self, rows: float) -> float:
         if len(self.rows) == 1 or rows <= self.rows[0]:
             return self.seconds[0]
-        # The last interval goes on for ever.
+        # Extrapolated beyond the last interval.
         right = min(bisect_left(self.rows, rows), len(self.rows) - 1)
         left = right - 1
         share = (rows - self.rows[left]) / (self.rows[right] - self.rows[left])

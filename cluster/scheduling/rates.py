@@ -15,8 +15,8 @@ _WAIT = 0.1
 @dataclass(frozen=True, slots=True)
 class Promise:
     """Of a round, from its plan to the next. tokens, seconds: expected, of the request itself; meanwhile:
-    tokens that it had best decode while its block is under way; others: tokens a second that other sequences
-    get from the same steps."""
+    the best number of tokens to decode while its block is in flight; others: tokens a second that other
+    sequences get from the same steps."""
 
     tokens: float
     seconds: float

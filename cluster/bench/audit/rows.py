@@ -76,7 +76,7 @@ def _target_rows(loaded: LoadedTarget, prompt: list[int], text: list[int]) -> Te
 
 
 def _cut(model: Any, layers: int) -> Any:
-    """The model with its first and last layers, so many in all: those in its middle it can spare best.
+    """The model with `layers` of its layers, the first and the last ones: it misses those between least.
     Nothing is trained."""
     kept = list(model.model.layers)
     del kept[layers // 2 : len(kept) - (layers - layers // 2)]

@@ -1,5 +1,5 @@
-"""Puts `truedraft bench audit` together: rows, scenarios, and a table. Findings are appended to a file, so
-that a stopped run goes on where it was."""
+"""Puts `truedraft bench audit` together: rows, scenarios and a table. Findings are appended to a file,
+from which a stopped run resumes."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _FIELDS = {field.name for field in fields(Outcome)}
 def run_audit(
     model: str | None, layers: int, out: Path, minutes: float, honest: int, faulty: int, as_json: bool
 ) -> bool:
-    """Whether everything that was tested is as it should be. layers: of the model that its drafter keeps;
-    minutes: after which no further scenario is begun. Raises CheckpointError."""
+    """Whether every tested scenario gave what is expected of it. layers: of the model that its drafter keeps;
+    minutes: after these no scenario is started. Raises CheckpointError."""
     reference = model or DEFAULT_REFERENCE
     rows = out.with_name(f"audit-rows-{Path(reference).name}-{layers}.npz")
     out.parent.mkdir(parents=True, exist_ok=True)
     lines = out.read_text().splitlines() if out.exists() else []
     about = {"model": reference, "layers": layers}
-    # Findings of an older form are made anew.
+    # Findings in an older format are measured again.
     done = {
         record["scenario"]: record
         for record in map(json.loads, lines)

@@ -32,7 +32,7 @@ _RECORDED_TEMPERATURE = 0.7
 _ENTRIES = 16
 # Of rounds whose block is lost, where that hangs on nothing.
 _LOST = 0.3
-# Of a round, where one that kept nothing is begun anew.
+# Of a round, where one that kept nothing starts again.
 _TRIES = 4
 
 

@@ -100,7 +100,7 @@ def as_json(report: Report) -> dict[str, Any]:
 
 
 def render(report: Report, console: Console) -> None:
-    """A table for each drafter and temperature, then what they come to."""
+    """A table for each drafter and temperature, then a summary."""
     size = report.size
     for (drafter, temperature), group in report.groups.items():
         table = Table(

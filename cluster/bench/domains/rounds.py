@@ -1,4 +1,4 @@
-"""`truedraft bench domains`: rounds of answers, and what they come to by domain.
+"""`truedraft bench domains`: rounds of answers, pooled by domain.
 
 Counts are pooled over rounds, never means of each answer's ratio, which are biased; an interval resamples
 answers, since the rounds of one are alike.

@@ -47,7 +47,7 @@ class Contender:
     specs: tuple[DrafterSpec, ...]
 
     def ports(self) -> dict[str, Watched]:
-        """New ports, to drafters that are loaded anew."""
+        """New ports, to newly loaded drafters."""
         return {spec.model or spec.kind: Watched(LocalDrafting(load(spec).drafter)) for spec in self.specs}
 
 
@@ -59,7 +59,7 @@ def run_domains(
     traffic: Path | None,
     output: Output,
 ) -> None:
-    """`truedraft bench domains`. Raises CheckpointError; ValueError or OSError for files that will not do."""
+    """`truedraft bench domains`. Raises CheckpointError; ValueError or OSError for unusable files."""
     mix = read_traffic(traffic) if traffic is not None else None
     asked = own_prompts(prompts) if prompts is not None else shipped_prompts(size.per_domain)
     spec = VerifierSpec(model=model or DEFAULT_REFERENCE, block_length=size.block_length, audit=False)
@@ -166,7 +166,7 @@ def measure(
 
 
 class Asking:
-    """Makes requests of prompts; each has a tenant of its own, so that its prompt is computed anew."""
+    """Makes requests of prompts; each has a tenant of its own, so that no cached prefix is used."""
 
     def __init__(self, loaded: LoadedTarget, tokens: int) -> None:
         self._prompting = prompting(loaded)

@@ -31,7 +31,7 @@ from verifier_service.target import Rows
 from verifier_service.verification import verify
 from verifier_service.verification.truncation import truncated
 
-# A repetition is a run of so many tokens that the answer has had before.
+# A repetition is an n-gram of this length that occurred earlier in the answer.
 _GRAM = 3
 
 
@@ -110,7 +110,7 @@ class Answered:
 def answer(
     loaded: LoadedTarget, contestant: Contestant, samples: int, tokens: int, tasks: Sequence[Task] = TASKS
 ) -> list[Answered]:
-    """Every task `samples` times, at temperature 1, all at once; at most so many tokens each."""
+    """Every task `samples` times, at temperature 1, all at once; at most `tokens` tokens each."""
     encode = prompting(loaded).encode
     asked = [task for task in tasks for _ in range(samples)]
     prompts = [encode(task.prompt) if task.expected else list(chat(loaded, task.prompt)) for task in asked]

@@ -35,7 +35,7 @@ TRIPS = (0.0, 0.5, 1.0, 2.0)
 CONTROL = 1.0
 # Of the throughput at a round trip of 0, at one of CONTROL steps; of the predicted time per token.
 LEAST, MOST_UNHIDDEN, WITHIN = 0.85, 0.7, 0.10
-# Nobody's block is worth so much waiting: who is ready waits for all.
+# Longer than any block takes: sequences that are ready wait for all others.
 _LOCKSTEP_S = 10.0
 
 
@@ -43,8 +43,8 @@ _LOCKSTEP_S = 10.0
 class Outcome:
     """concurrent: requests at a time; step: seconds of the verify step that round trips are measured in;
     rows, rates: of each contestant; hidden, unhidden: throughput at CONTROL steps over that at 0; predicted:
-    by round trip and of one request at a time, measured seconds a token over those that the cost model has
-    it take with the acceptance that came about."""
+    by round trip, for one request at a time: measured seconds per token over those that the cost model
+    predicts for the measured acceptance."""
 
     concurrent: int
     step: float
@@ -73,7 +73,7 @@ def _below(ratio: Ratio, limit: float) -> str:
 
 
 def trip(steps: float) -> str:
-    """The name of the contestant with a round trip of so many steps."""
+    """The name of the contestant with a round trip of `steps` verify steps."""
     return f"round trip {steps:g} steps"
 
 

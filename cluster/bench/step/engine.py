@@ -79,7 +79,7 @@ class _Known:
 
 
 def around(loaded: LoadedTarget, laws: Sequence[Law], texts: Sequence[list[int]], rows: int) -> list[Around]:
-    """For each law, steps of so many sequences of short prompts, each with rows - 1 drafts."""
+    """For each law, steps of `sequences` short prompts, each with rows - 1 drafts."""
     spec = VerifierSpec(
         model="",
         max_active=len(texts),
