@@ -104,4 +104,6 @@ def _is(error: Exception, module: str, name: str) -> bool:
 
 def _sentence(error: Exception) -> str:
     text = str(error)
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        text = f"{error.filename}: {error.strerror}"
     return text if text.endswith((".", "!", "?")) else f"{text}."

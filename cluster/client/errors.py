@@ -8,6 +8,8 @@ import grpc
 
 # Of the service's own refusals.
 _REASON_KEY = "truedraft-reason"
+# How gRPC begins to say that it found nobody.
+_UNREACHED = ("failed to connect", "errors resolving", "dns resolution failed")
 
 
 class RequestFailedError(Exception):
@@ -25,8 +27,8 @@ class RequestFailedError(Exception):
 def failed(error: grpc.RpcError, endpoint: str) -> RequestFailedError:
     """Of a call over either kind of channel."""
     code, details = error.code(), error.details() or "The service gave no details."
-    # What the channel itself says is a page about sockets.
-    if code is grpc.StatusCode.UNAVAILABLE and "failed to connect" in details.lower():
+    # What the channel itself says is a page about sockets and resolvers.
+    if code is grpc.StatusCode.UNAVAILABLE and any(words in details.lower() for words in _UNREACHED):
         details = f"No service answers at {endpoint}."
     # Pairs over either, which the stubs know of one alone.
     trailer: Any = error.trailing_metadata() or ()

@@ -25,12 +25,12 @@ DEFAULT_DOMAINS = ("agent", "chat", "coding", "edit", "frontend", "safety", "sto
 
 EXPOSED_DRAFTS = (
     "Drafts would cross the network in plain text: give channel.certificate, channel.private_key and "
-    "channel.authority, or set channel.plaintext."
+    "channel.authority (--tls-cert, --tls-key, --tls-ca), or set channel.plaintext (--plaintext-drafts)."
 )
 
 EXPOSED_GATEWAY = (
-    "Whoever reaches the gateway would be let in without a key: give gateway.keys_file, or set "
-    "gateway.anonymous."
+    "Whoever reaches the gateway would be let in without a key: give gateway.keys_file (--keys), or set "
+    "gateway.anonymous (--anonymous)."
 )
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 

@@ -79,6 +79,8 @@ def _sentence(error: ValidationError) -> str:
         return f"{where} is not a field of the configuration."
     if problem["type"] == "tuple_type":
         return f"{where}: should be a list, such as [{problem['input']}]."
+    if problem["type"] == "model_type":
+        return f"{where}: should be a section with fields, not {problem['input']!r}."
     text = problem["msg"].removeprefix("Value error, ")
     given = "" if problem["type"] == "value_error" else f" (got {problem['input']!r})"
     return f"{where}: {text[:1].lower()}{text[1:]}{given}."

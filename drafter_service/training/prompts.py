@@ -41,7 +41,7 @@ def read_prompts(path: Path) -> list[Prompt]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise PromptsError(f"{path} cannot be read: {error}") from error
+        raise PromptsError(f"{path} cannot be read: {getattr(error, 'strerror', error)}") from error
     found: dict[Prompt, None] = {}
     for number, line in enumerate(lines, 1):
         if line.strip():

@@ -187,15 +187,10 @@ def test_an_answer_that_is_cut_off(generate):
     assert "without an answer" in result.stderr
 
 
-def test_nobody_at_the_endpoint():
-    result = CliRunner().invoke(app, ["generate", "hi", "--endpoint", "127.0.0.1:1"])
-    assert (result.exit_code, result.stderr) == (1, "No service answers at 127.0.0.1:1.\n")
-
-
-def test_a_value_that_the_wire_cannot_hold(generate):
-    result = generate("hi", "--seed", "-1")
-    assert result.exit_code == 2
-    assert result.stderr.startswith("The request cannot be sent: ")
+@pytest.mark.parametrize("endpoint", ["127.0.0.1:1", "name.invalid:9000"])
+def test_nobody_at_the_endpoint(endpoint):
+    result = CliRunner().invoke(app, ["generate", "hi", "--endpoint", endpoint])
+    assert (result.exit_code, result.stderr) == (1, f"No service answers at {endpoint}.\n")
 
 
 def test_a_system_message_needs_the_template(generate):
@@ -235,11 +230,13 @@ def test_no_retries_unless_asked_for(server):
         client.answer(Ask(prompt="hi", law="lost"))
 
 
-@pytest.mark.parametrize(("flag", "value"), [("--seed", str(2**64)), ("--max-tokens", str(2**40))])
+@pytest.mark.parametrize(
+    ("flag", "value"), [("--seed", "-1"), ("--seed", str(2**64)), ("--max-tokens", str(2**40))]
+)
 def test_a_value_that_the_wire_cannot_hold_is_named(generate, flag, value):
     result = generate("hi", flag, value)
     assert result.exit_code == 2
-    assert f"{flag[2:].replace('-', '_')}: " in result.stderr
+    assert result.stderr.startswith(f"The request cannot be sent: {flag[2:].replace('-', '_')}: ")
 
 
 def test_the_version():
@@ -255,6 +252,7 @@ def test_the_version():
         (["bench", "int8", "--model", "/nowhere"], "START_FAILED", 1),
         (["plan", "--picture", "/dev/null/plan.svg"], "BAD_PICTURE", 2),
         (["replay", "/nowhere/answer.json"], "BAD_ANSWER", 2),
+        (["bench", "domains", "--traffic", "/nowhere"], "INVALID_ARGUMENT", 2),
     ],
 )
 def test_what_goes_wrong_is_said_in_one_sentence(arguments, code, exit_code):

@@ -183,6 +183,7 @@ def test_a_request_must_fit_the_cache():
         ("verifier.max_active=0", "verifier.max_active: "),
         ("verifier.max_active=many", "(got 'many')"),
         ("verifier.colour=red", "verifier.colour is not a field"),
+        ("gateway=3", "gateway: should be a section with fields, not 3"),
         ("gateway.grpc_port=70000", "gateway.grpc_port: "),
         ("laws.default=truth", "laws: 'truth' is no strict law; strict laws: none, coupled"),
         ("laws.allowed=[coupled, truncation:min_p]", "laws: 'truncation:min_p' is no strict law"),
