@@ -99,13 +99,13 @@ distribution: setup ## check at length that strict laws keep the target's distri
 parameters: setup ## check 200 random combinations of parameters against plain decoding
 	@TRUEDRAFT_EXAMPLES=200 $(BIN)/python -m pytest tests/verifier_service/test_parameters.py $(ARGS)
 
-audit: setup ## check at length what live audits find, and that they are silent without a fault
+audit: setup ## check at length that live audits find planted faults and raise no false alarm
 	@$(BIN)/truedraft bench audit $(ARGS)
 
-chaos: setup ## check for minutes that faults of drafters fail and change no answer
+chaos: setup ## check for minutes that faulty and killed drafters change no answer
 	@$(BIN)/python -m cluster.checks.chaos $(ARGS)
 
-clients: setup ## check for two minutes that clients who leave disturb nobody
+clients: setup ## check for two minutes that clients that disconnect disturb no other
 	@$(BIN)/python -m cluster.checks.clients $(ARGS)
 
 losses: setup ## kill one of two verifiers again and again: every answer is whole or says UNAVAILABLE
@@ -136,7 +136,7 @@ rehearsal: setup ## run the chart's pods as network namespaces of this machine, 
 protos: setup ## regenerate the stubs from protos/truedraft/v1/*.proto
 	@$(BIN)/python protos/generate.py
 
-chart: setup ## make the chart's schema, README and rendered examples anew
+chart: setup ## regenerate the chart's schema, README and rendered examples
 	@$(BIN)/python -m helm.generate
 
 clean: ## remove caches and build outputs (not .venv)
