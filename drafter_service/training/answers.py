@@ -59,6 +59,21 @@ class _Columns:
         self.begin, self.columns, self.filled = begin, columns, 0
         self.keys: dict[int, Tensor] = {}
         self.values: dict[int, Tensor] = {}
+        self._seen: tuple[tuple[int, int, int | None], Tensor] | None = None
+
+    def seen(self, rows: int, window: int | None) -> Tensor:
+        """Which columns the next `rows` rows attend to, bool [B, rows, columns]; the same for every layer
+        with the same window, and computed once a step."""
+        key = (self.filled, rows, window)
+        if self._seen is None or self._seen[0] != key:
+            held = torch.arange(self.filled + rows, device=self.begin.device)
+            at = held[self.filled :]
+            mask = (held <= at[:, None])[None] & (held >= self.begin[:, None, None])
+            if window:
+                mask = mask & (held > at[:, None] - window)[None]
+            # A row before its sequence's begin sees itself, so that it is finite.
+            self._seen = key, mask | (held == at[:, None])[None]
+        return self._seen[1]
 
     def keep(self, alive: Tensor) -> None:
         self.begin = self.begin[alive]
@@ -87,14 +102,8 @@ def _attention(
         columns.keys[layer], columns.values[layer] = key.new_zeros(shape), key.new_zeros(shape)
     keys, values = columns.keys[layer], columns.values[layer]
     keys[:, :, count : count + rows], values[:, :, count : count + rows] = key, value
-    held = torch.arange(count + rows, device=key.device)
-    at = torch.arange(count, count + rows, device=key.device)
-    seen = (held[None, :] <= at[:, None])[None] & (held[None, None, :] >= columns.begin[:, None, None])
-    # A row before its sequence's begin sees itself, so that it is finite.
-    seen = seen | (held[None, :] == at[:, None])[None]
     window = kwargs.get("sliding_window", getattr(module, "sliding_window", None))
-    if window:
-        seen = seen & (held[None, :] > at[:, None] - window)[None]
+    seen = columns.seen(rows, window)
     heads = query.shape[1]
     grouped = query.reshape(batch, kv_heads, -1, dim)
     mask = seen[:, None].repeat(1, 1, heads // kv_heads, 1)
@@ -104,10 +113,14 @@ def _attention(
     return out.reshape(batch, heads, rows, dim).transpose(1, 2), None
 
 
-def register() -> None:
-    """Makes the attention selectable by NAME; it needs no mask."""
+def prepare(model: Any) -> None:
+    """Gives a target the attention of `answer`, which needs no mask, and a head that reads rows in place."""
     AttentionInterface.register(NAME, _attention)
     AttentionMaskInterface.register(NAME, lambda *args, **kwargs: None)
+    model.set_attn_implementation(NAME)
+    # Of a prompt's rows the head gets the last, a view; for a view of this form, torch copies the head's
+    # weight for every sequence.
+    model.get_output_embeddings().register_forward_pre_hook(lambda _, given: (given[0].contiguous(),))
 
 
 @torch.inference_mode()
@@ -122,7 +135,7 @@ def answer(
 ) -> list[Answered]:
     """Answers of at most `most` tokens each, an end of sequence included; in the prompts' order.
 
-    model: through the attention NAME; taps: on its layers; ends: ids after which an answer is over.
+    model: prepared; taps: on its layers; ends: ids after which an answer is over.
     """
     device = model.device
     longest = max(len(prompt) for prompt in prompts)
@@ -185,6 +198,11 @@ def _decide(logits: Tensor, heat: Tensor, generator: torch.Generator) -> tuple[T
     """The likeliest tokens' probabilities and ids, [B, TOP], and a token drawn from each row, [B]."""
     top, top_ids = logits.topk(min(TOP, logits.shape[-1]), dim=-1)
     probs = (top - logits.logsumexp(dim=-1, keepdim=True)).exp()
-    warm = torch.softmax(logits / heat.clamp_min(1e-6)[:, None], dim=-1)
-    drawn = torch.multinomial(warm, 1, generator=generator)[:, 0]
-    return probs, top_ids, torch.where(heat > 0, drawn, logits.argmax(dim=-1))
+    drawn = top_ids[:, 0].clone()
+    warm = (heat > 0).nonzero()[:, 0]
+    if len(warm):
+        # By the inverse distribution function: a number a row, where torch.multinomial draws one a token.
+        upto = torch.softmax(logits[warm] / heat[warm, None], dim=-1).cumsum(dim=-1)
+        at = torch.rand(len(warm), 1, generator=generator, device=logits.device) * upto[:, -1:]
+        drawn[warm] = torch.searchsorted(upto, at, right=True)[:, 0].clamp_max(logits.shape[-1] - 1)
+    return probs, top_ids, drawn

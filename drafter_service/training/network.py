@@ -16,6 +16,9 @@ from drafter_service.drafters.dflash.model import BlockDiffusionModel, Context
 from drafter_service.training.blocks import Blocks
 from drafter_service.training.corpus import Text
 
+# Of the loss: few enough that their logits stay in a cache.
+_ROWS_AT_ONCE = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
@@ -119,11 +122,52 @@ def loss(model: BlockDiffusionModel, frozen: Frozen, blocks: Blocks) -> Tensor:
 
     Its expectation is that of cross-entropy against tokens drawn from them, and it varies less.
     """
-    logits = F.linear(hidden_rows(model, frozen, blocks).to(frozen.head.dtype), frozen.head).float()
     places = frozen.place[blocks.label_ids]
     probs = blocks.label_probs * (places >= 0)
     total = probs.sum(dim=-1)
     weights = blocks.weights * (total > 0)
-    chosen = logits.gather(-1, places.clamp_min(0))
-    entropy = logits.logsumexp(dim=-1) - (probs * chosen).sum(dim=-1) / total.clamp_min(1e-9)
-    return (entropy * weights).sum() / weights.sum().clamp_min(1e-9)
+    weights = weights / weights.sum().clamp_min(1e-9)
+    labels = probs / total.clamp_min(1e-9)[..., None]
+    rows = hidden_rows(model, frozen, blocks).flatten(0, 2)
+    places, labels = places.clamp_min(0).flatten(0, 2), labels.flatten(0, 2)
+    value: Tensor = _HeadCrossEntropy.apply(rows, frozen.head, places, labels, weights.flatten())  # type: ignore[no-untyped-call]
+    return value
+
+
+class _HeadCrossEntropy(torch.autograd.Function):
+    """Through a frozen head, some of the rows after others: loss and gradient in one go, so that no logits
+    are kept. rows: [n, d]; head: [Vd, d]; places, labels: [n, TOP], rows of the head and their probabilities;
+    weights: [n]. Products are in bfloat16 under autocast and for a head of that type.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, rows: Tensor, head: Tensor, places: Tensor, labels: Tensor, weights: Tensor
+    ) -> Tensor:
+        if torch.is_autocast_enabled(rows.device.type):
+            head = head.to(torch.get_autocast_dtype(rows.device.type))
+        value = rows.new_zeros((), dtype=torch.float32)
+        wanted = ctx.needs_input_grad[0]
+        gradients = []
+        with torch.autocast(rows.device.type, enabled=False):
+            for some, at, label, weight in zip(
+                *(each.split(_ROWS_AT_ONCE) for each in (rows, places, labels, weights)), strict=True
+            ):
+                logits = F.linear(some.to(head.dtype), head).float()
+                top = logits.max(dim=-1, keepdim=True).values
+                chosen = ((logits.gather(-1, at) - top) * label).sum(dim=-1)
+                over = logits.sub_(top).exp_()
+                mass = over.sum(dim=-1)
+                value += ((mass.log() - chosen) * weight).sum()
+                if wanted:
+                    over.mul_((weight / mass)[:, None])
+                    over.scatter_add_(-1, at, -label * weight[:, None])
+                    gradients.append((over.to(head.dtype) @ head).to(rows.dtype))
+        if wanted:
+            ctx.save_for_backward(torch.cat(gradients))
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Any) -> tuple[Tensor | None, ...]:
+        (gradient,) = ctx.saved_tensors
+        return gradient * outer[0], None, None, None, None

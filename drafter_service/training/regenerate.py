@@ -42,8 +42,7 @@ def regenerate(
 
     model: the target, which gets another attention; progress: told batches done and in all.
     """
-    answers.register()
-    model.set_attn_implementation(answers.NAME)
+    answers.prepare(model)
     encoded = [(prompt_ids(tokenizer, prompt), prompt) for prompt in prompts]
     fitting = [pair for pair in encoded if len(pair[0]) <= how.longest]
     # Of like length, so that little is computed for filling; the order of batches is mixed again.

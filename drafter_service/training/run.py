@@ -24,8 +24,8 @@ from drafter_service.training.prompts import Prompt
 from drafter_service.training.regenerate import Answering, regenerate
 from drafter_service.training.trainer import Point, Recipe, Trainer
 
-# Hidden states that are read: of an early, a middle and a late layer.
-_FEATURES = 3
+# Hidden states that are read: of layers from an early to a late one.
+_FEATURES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +158,5 @@ def summary(trained: Trained) -> dict[str, Any]:
 
 def _dtype(device: str) -> str:
     """bfloat16 where it is computed fast."""
-    if device == "cpu" and not torch.cpu._is_amx_tile_supported():
-        return "float32"
-    return "bfloat16"
+    fast = torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
+    return "bfloat16" if device != "cpu" or fast else "float32"

@@ -22,8 +22,8 @@ from drafter_service.training.network import Frozen, loss
 
 _STATE = "training.pt"
 _CURVE = "curve.jsonl"
-_WARM_UP = 0.03
-_LAST_RATE = 0.05
+_WARM_UP = 0.02
+_LAST_RATE = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class Recipe:
     seconds between measurements, each followed by a written state; looked_at: held-out texts of one."""
 
     minutes: float = 30.0
-    rate: float = 6e-4
+    rate: float = 1e-3
     texts: int = 8
-    anchors: int = 24
+    anchors: int = 16
     every: float = 60.0
     looked_at: int = 12
     seed: int = 1
@@ -102,7 +102,7 @@ class Trainer:
         if done < _WARM_UP:
             return self._recipe.rate * done / _WARM_UP + 1e-6
         along = (done - _WARM_UP) / (1 - _WARM_UP)
-        return self._recipe.rate * (_LAST_RATE + (1 - _LAST_RATE) * 0.5 * (1 + math.cos(math.pi * along)))
+        return self._recipe.rate * (1 - (1 - _LAST_RATE) * along)
 
     def _train_step(self, rate: float) -> float:
         recipe, step = self._recipe, self._step
