@@ -76,13 +76,12 @@ class Decoder:
         hidden: Floats = self._embedding[tokens.numpy()]
         cos, sin = self._turned(int(positions.max()) + 1)
         keys, values = batch.pool.keys.numpy(), batch.pool.values.numpy()
-        places = batch.tables, batch.owners, batch.positions
         size = hidden.shape[1]
         tapped = np.empty((len(hidden), self._taps * size), np.float32)
         for number, (first, end, weights) in enumerate(self._calls):
             held = keys[first:end], values[first:end]
             windows = self._windows[first:end]
-            run_layers(hidden, weights, self._shape, cos, sin, *held, *places, windows)
+            run_layers(hidden, weights, self._shape, cos, sin, *held, *batch.places, windows)
             if number < self._taps:
                 tapped[:, number * size : (number + 1) * size] = hidden
         if self._taps == len(self._calls):

@@ -13,13 +13,14 @@ from verifier_service.target import Rows, TargetModel
 _PROMPT = 64
 _BLOCKS = (2, 5, 9, 17)
 _STRIDE = 5
+_DEPTH = 9
 # Rows of a step: kernels choose their ways by the number, and cut work up among threads by it.
 _COUNTS = (*range(2, 21), 31, 32, 33, 48, 64, 100, 145, 257, 384, 512)
 
 
 def rows_are_invariant(target: TargetModel) -> bool:
-    """Decodes fixed tokens row by row, and again in blocks, in chunks, beside another sequence, and after
-    pages that others computed in one of these ways."""
+    """Decodes fixed tokens row by row, and again in blocks, in trees, in chunks, beside another sequence, and
+    after pages that others computed in one of these ways."""
     steps = max(_BLOCKS)
     length = min(_PROMPT + _PROMPT // 2, target.context - steps)
     prompt = [(7 * i * i + 3) % target.vocab_size for i in range(length)]
@@ -49,6 +50,7 @@ def rows_are_invariant(target: TargetModel) -> bool:
         all(in_blocks)
         and all(torch.equal(left, right) for left, right in pairs)
         and all(_is_one_row(target, cache, drafts[0], length, single[0], count) for count in _COUNTS)
+        and _in_a_tree(target, cache, drafts, length, single)
     )
     cache.release()
     return every
@@ -66,6 +68,22 @@ def _after_found(target: TargetModel, made: SequenceCache, tokens: list[int], le
         cache.forget()
         cache.release()
     return logits
+
+
+def _in_a_tree(
+    target: TargetModel, cache: SequenceCache, drafts: list[int], start: int, single: Tensor
+) -> bool:
+    """Whether rows are the same among siblings of their path, and after these have been cleared away."""
+    tokens, above, path = [drafts[0]], [-1], [0]
+    for token in drafts[1:_DEPTH]:
+        # One that is not on the path comes first.
+        tokens += [drafts[0], token]
+        above += [path[-1]] * 2
+        path.append(len(tokens) - 1)
+    [rows] = target.forward([Rows(cache, tokens, start, len(tokens), tuple(above))])
+    cache.gather(start, [start + row for row in path])
+    behind = _decode(target, cache, drafts[_DEPTH : _DEPTH + 1], start + _DEPTH)
+    return torch.equal(torch.cat([rows[path], behind]), single[: _DEPTH + 1])
 
 
 def _is_one_row(

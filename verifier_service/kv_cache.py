@@ -147,6 +147,24 @@ class SequenceCache:
             self.pool.pages.name(self.pages[k], names.of(tokens, k))
             self._named = k + 1
 
+    def gather(self, start: int, slots: Sequence[int]) -> None:
+        """What these slots hold, ascending and none before `start`, goes to slots start.. : the accepted path
+        of a tree, whose other rows are left behind."""
+        moved = [(slot, start + k) for k, slot in enumerate(slots) if slot != start + k]
+        if not moved:
+            return
+        device = self.pool.keys.device
+        pages = torch.tensor(self.pages, device=device)
+        source, target = (torch.tensor(each, device=device) for each in zip(*moved, strict=True))
+        source_page, target_page = pages[source // PAGE], pages[target // PAGE]
+        source, target = source % PAGE, target % PAGE
+        # What is read is copied before anything is written.
+        keys, values = self.pool.keys, self.pool.values
+        keys[:, target_page, :, :, target] = keys[:, source_page, :, :, source]
+        values[:, target_page, :, target] = values[:, source_page, :, source]
+        if self.pool.fused is not None:
+            self.pool.fused[target_page, target] = self.pool.fused[source_page, source]
+
     def fused(self, start: int, end: int) -> Tensor:
         """What drafters read of tokens start..end - 1, which are computed: [n, width], the caller's own."""
         assert self.pool.fused is not None

@@ -37,12 +37,14 @@ _CHECKED_TOKENS = 8192
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of one sequence to compute: `tokens` at positions start.. ; the last `wanted` need logits."""
+    """Rows of one sequence to compute: `tokens` after the first `start` of its text, in slots start.. of its
+    cache; the last `wanted` need logits. above: as of Segment, None where each row follows the one before."""
 
     cache: SequenceCache
     tokens: Sequence[int]
     start: int
     wanted: int
+    above: tuple[int, ...] | None = None
 
 
 class TargetModel:
@@ -124,7 +126,7 @@ class TargetModel:
         keep: list[int] = []
         for rows in batch:
             count = len(rows.tokens)
-            segments.append(Segment(rows.cache, len(tokens), count, rows.start))
+            segments.append(Segment(rows.cache, len(tokens), count, rows.start, rows.above))
             keep.extend(range(len(tokens) + count - rows.wanted, len(tokens) + count))
             tokens.extend(rows.tokens)
         places = Batch(segments)
@@ -136,8 +138,8 @@ class TargetModel:
             self._leader.step(places, ids, positions, wanted)
         logits, features = self.run(ids, positions, places, wanted)
         if self.fuser is not None and features is not None and places.pool.fused is not None:
-            own = torch.from_numpy(places.tables[places.owners, places.positions // PAGE])
-            places.pool.fused[own.to(self._device), positions % PAGE] = self.fuser.fuse(features)
+            pages, within = (torch.from_numpy(part).to(self._device) for part in places.written)
+            places.pool.fused[pages, within] = self.fuser.fuse(features)
         return list(logits.split([rows.wanted for rows in batch]))
 
     @torch.inference_mode()

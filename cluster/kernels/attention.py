@@ -37,22 +37,63 @@ def _softmax(scores: Floats, first: int, last: int) -> None:
 
 
 @compiled()
+def _softmax_of_path(
+    scores: Floats,
+    begin: int,
+    row: int,
+    first: int,
+    positions: Integers,
+    slots: Integers,
+    above: Integers,
+) -> None:
+    """Of a row of a tree: scores by slots, from slot `begin` on, in place; zero where the row sees nothing.
+
+    They are lined up by positions as they would lie if the row's path were all there is, and put back: so the
+    order of every sum is that of a chain, and zeros between the path's slots add nothing.
+    """
+    position = positions[row]
+    start = first // PAGE * PAGE
+    lined = scores[start - begin : position // PAGE * PAGE + PAGE - begin].copy()
+    at = row
+    while above[at] >= 0:
+        if positions[at] >= first:
+            lined[positions[at] - start] = scores[slots[at] - begin]
+        at = above[at]
+    root = positions[at]
+    _softmax(lined, first - start, position + 1 - start)
+    scores[:] = 0
+    for place in range(first, root + 1):
+        scores[place - begin] = lined[place - start]
+    at = row
+    while above[at] >= 0:
+        if positions[at] >= first:
+            scores[slots[at] - begin] = lined[positions[at] - start]
+        at = above[at]
+
+
+@compiled()
 def _attend_rows(
     query: Floats,
     keys: Floats,
     values: Floats,
     pages: Integers,
     head: int,
+    row: int,
     positions: Integers,
+    slots: Integers,
+    above: Integers,
     window: int,
     out: Floats,
 ) -> None:
-    """A few rows of one sequence, [rows, heads, dim], at ascending positions; the queries of one key head."""
+    """A few rows of one sequence, [rows, heads, dim], from row `row` on; the queries of one key head."""
     rows, heads, dim = query.shape
     kv_heads = keys.shape[1]
     group = heads // kv_heads
     count, own = rows * group, slice(head * group, (head + 1) * group)
-    start, stop = _first(positions[0], window) // PAGE, positions[rows - 1] // PAGE + 1
+    start = _first(positions[row], window)
+    for other in range(row + 1, row + rows):
+        start = min(start, _first(positions[other], window))
+    start, stop = start // PAGE, slots[row + rows - 1] // PAGE + 1
     width = (stop - start) * PAGE
     queries, scores = np.empty((rows, group, dim), np.float32), np.zeros((count, width), np.float32)
     result = np.empty((rows, group, dim), np.float32)
@@ -64,8 +105,12 @@ def _attend_rows(
         key = key_pages + (pages[number] * kv_heads + head) * size
         multiply_lanes(left, dim, count, key, PAGE, score + 4 * (number - start) * PAGE, width, dim, False)
     for index in range(count):
-        position = positions[index // group]
+        mine_row = row + index // group
+        position = positions[mine_row]
         first = _first(position, window)
+        if above[mine_row] >= 0:
+            _softmax_of_path(scores[index], start * PAGE, mine_row, first, positions, slots, above)
+            continue
         # Of the pages that the row would have alone: the order of its sums is theirs.
         begin, end = first // PAGE, position // PAGE + 1
         scores[index, : (begin - start) * PAGE] = 0
@@ -99,14 +144,17 @@ def attend(
     tables: Integers,
     owners: Integers,
     positions: Integers,
+    slots: Integers,
+    above: Integers,
     window: int,
     out: Floats,
 ) -> None:
     """query, out: [rows, heads, dim], the queries scaled; keys: [pages, kv_heads, dim, PAGE]; values: [pages,
-    kv_heads, PAGE, dim]; tables: each sequence's pages, [sequences, most]; owners, positions: the rows'
-    sequences and places, those of a sequence together and ascending; window: positions that a row sees, its
-    own included, 0 for all. dim: a multiple of LANES. What lies in a page beyond a row's position must be
-    finite.
+    kv_heads, PAGE, dim]; tables: each sequence's pages, [sequences, most]; owners, positions, slots: of the
+    rows, their sequences, their places in the text and in the pages, those of a sequence together and in
+    ascending slots; above: -1 for a row whose slot is its position and that sees all before it, else, in a
+    tree, the row that it follows; window: positions that a row sees, its own included, 0 for all. dim: a
+    multiple of LANES. What lies in a page beyond a row's slot must be finite.
     """
     rows, kv_heads = query.shape[0], keys.shape[1]
     edges = np.empty(rows + 1, np.int64)
@@ -118,9 +166,11 @@ def attend(
     edges[chunks] = rows
     for task in prange(chunks * kv_heads):
         chunk, head = task // kv_heads, task % kv_heads
-        mine = slice(edges[chunk], edges[chunk + 1])
-        pages = tables[owners[edges[chunk]]]
-        _attend_rows(query[mine], keys, values, pages, head, positions[mine], window, out[mine])
+        first = edges[chunk]
+        mine, pages = slice(first, edges[chunk + 1]), tables[owners[first]]
+        _attend_rows(
+            query[mine], keys, values, pages, head, first, positions, slots, above, window, out[mine]
+        )
 
 
 @compiled(parallel=True)
@@ -131,11 +181,11 @@ def store(
     values: Floats,
     tables: Integers,
     owners: Integers,
-    positions: Integers,
+    slots: Integers,
 ) -> None:
     """Writes the rows' keys and values, [rows, kv_heads, dim], to their pages; see `attend`."""
     for row in prange(key.shape[0]):
-        page, place = tables[owners[row], positions[row] // PAGE], positions[row] % PAGE
+        page, place = tables[owners[row], slots[row] // PAGE], slots[row] % PAGE
         for head in range(key.shape[1]):
             values[page, head, place] = value[row, head]
             for d in range(key.shape[2]):

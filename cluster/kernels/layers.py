@@ -117,10 +117,13 @@ def run_layers(
     tables: Integers,
     owners: Integers,
     positions: Integers,
+    slots: Integers,
+    above: Integers,
     windows: Integers,
 ) -> None:
     """hidden: [rows, hidden], embeddings in, what the last norm takes out; cos, sin: [positions, dim]; keys,
-    values: [layers, pages, …], with tables, owners and positions as in `attend`; windows: [layers].
+    values: [layers, pages, …], with tables, owners, positions, slots and above as in `attend`; windows:
+    [layers].
     """
     rows, size = hidden.shape
     kv_heads, room = keys.shape[2], keys.shape[3]
@@ -150,8 +153,19 @@ def run_layers(
             key,
             value,
         )
-        store(key, value, keys[layer], values[layer], tables, owners, positions)
-        attend(query, keys[layer], values[layer], tables, owners, positions, windows[layer], attended)
+        store(key, value, keys[layer], values[layer], tables, owners, slots)
+        attend(
+            query,
+            keys[layer],
+            values[layer],
+            tables,
+            owners,
+            positions,
+            slots,
+            above,
+            windows[layer],
+            attended,
+        )
         add_linear(joined, one_of(weights.out, layer), hidden)
         norm(hidden, weights.before_mlp[layer], eps, normed)
         _gated(normed, one_of(weights.gate_up, layer), activated)

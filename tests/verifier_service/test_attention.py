@@ -3,11 +3,14 @@
 import itertools
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cluster.kernels.attention import PAGE
-from verifier_service.attention import Batch, Segment, ragged_attention
+from verifier_service.attention import Batch, Segment, _by_segments, ragged_attention
 from verifier_service.kv_cache import KVPool
 
 HEADS, KV_HEADS, DIM = 4, 2, 8
@@ -137,3 +140,77 @@ def test_a_window_kept_in_the_module_counts_like_one_that_is_passed():
         module, kept.query, kept.key, kept.value, None, SCALING, batch([Segment(kept.cache, 0, 20, 0)])
     )
     assert torch.equal(out[0], attend((passed, 0, 20), window=4)[0])
+
+
+@st.composite
+def trees(draw):
+    """For each row the one that it follows, -1 for the first."""
+    size = draw(st.integers(2, 24))
+    return (-1, *(draw(st.integers(0, row - 1)) for row in range(1, size)))
+
+
+def path_of(above, row):
+    path = [row]
+    while above[path[-1]] >= 0:
+        path.append(above[path[-1]])
+    return path[::-1]
+
+
+def on_path(text, prompt, path):
+    """The sequence that has the prompt and the rows of a path alone."""
+    columns = [*range(prompt), *(prompt + row for row in path)]
+    alone = Text(0, seed=0)
+    alone.length = len(columns)
+    alone.query, alone.key, alone.value = (
+        getattr(text, name)[:, :, columns] for name in ("query", "key", "value")
+    )
+    return alone
+
+
+@settings(max_examples=40, deadline=None)
+@given(above=trees(), prompt=st.integers(0, 2 * PAGE + 3), window=st.sampled_from([None, 1, 4, PAGE + 3]))
+def test_a_row_of_a_tree_is_bitwise_what_it_is_at_the_end_of_its_path_alone(above, prompt, window):
+    count = len(above)
+    text, other = Text(prompt + count, seed=prompt), Text(9, seed=1)
+    if prompt:
+        attend((text, 0, prompt), window=window)
+    module = SimpleNamespace(layer_idx=0)
+    # Beside a chain, so that rows of the batch and rows of the tree are not the same numbers.
+    segments = [Segment(other.cache, 0, 9, 0), Segment(text.cache, 9, count, prompt, above)]
+    parts = [
+        torch.cat([getattr(other, name), getattr(text, name)[:, :, prompt:]], dim=2)
+        for name in ("query", "key", "value")
+    ]
+    out, _ = ragged_attention(module, *parts, None, SCALING, batch(segments), sliding_window=window)
+    for row in range(count):
+        path = path_of(above, row)
+        alone = on_path(text, prompt, path)
+        if prompt:
+            attend((alone, 0, prompt), window=window)
+        single = [attend((alone, at, at + 1), window=window)[0] for at in range(prompt, alone.length)]
+        assert torch.equal(out[0, 9 + row], single[-1][0])
+        alone.cache.release()
+    for each in (text, other):
+        each.cache.release()
+
+
+@pytest.mark.parametrize("window", [None, 3])
+def test_torchs_own_attention_sees_the_same_of_a_tree(window):
+    above, prompt = (-1, 0, 0, 1, 2, 2, 4, 0), 5
+    text = Text(prompt + len(above), seed=12)
+    segment = Segment(text.cache, 0, prompt, 0)
+    rows = [getattr(text, name)[0].transpose(0, 1).contiguous() for name in ("query", "key", "value")]
+    query, key, value = (np.pad(part.numpy(), ((0, 0), (0, 0), (0, POOL.dim - DIM))) for part in rows)
+    query, key, value = (torch.from_numpy(part) for part in (query * SCALING, key, value))
+    _by_segments(batch([segment]), 0, query[:prompt], key[:prompt], value[:prompt], window)
+    segment = Segment(text.cache, 0, len(above), prompt, above)
+    out = _by_segments(batch([segment]), 0, query[prompt:], key[prompt:], value[prompt:], window)
+    for row in range(len(above)):
+        expected = dense(on_path(text, prompt, path_of(above, row)), window)[-1]
+        torch.testing.assert_close(out[row, :, :DIM], expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("above", [(-1, 1), (0, 0), (-1, -1), (-1,), (-1, 0, 2)])
+def test_what_is_no_tree_is_refused(above):
+    with pytest.raises(ValueError, match="follows one before it"):
+        batch([Segment(Text(2, seed=1).cache, 0, 2, 0, above)])
