@@ -116,7 +116,7 @@ class StreamSessions:
                 drafting_pb2.FAULT_CODE_UNKNOWN_SEQUENCE,
                 f"sequence {message.sequence} is not open in epoch {message.epoch}",
             )
-        asked = max(message.block_length, message.ahead_length)
+        asked = max(message.block_length * max(message.width, 1), message.ahead_length)
         if asked > MAX_BLOCK_LENGTH:
             raise SessionFault(
                 drafting_pb2.FAULT_CODE_INVALID_MESSAGE,

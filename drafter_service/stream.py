@@ -12,7 +12,7 @@ import grpc.aio
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 
 from cluster.drafting.features import FeaturesInfo
-from cluster.drafting.wire import put_proposal, take_features
+from cluster.drafting.wire import put_parents, put_proposal, take_features
 from cluster.speculation.messages import DraftBlock, DrafterIdentity, SessionSpec
 from cluster.telemetry import context as trace_context
 from cluster.telemetry import names
@@ -164,9 +164,8 @@ class Stream:
                 if there:
                     fused = session.fused(upto - 1) if reads else None
                     self._load.add(1)
-                    self._worker.submit(
-                        Work(session, upto, plan.block_length, done, plan.stop_below, fused=fused)
-                    )
+                    wanted = plan.block_length, done, plan.stop_below
+                    self._worker.submit(Work(session, upto, *wanted, fused=fused, width=max(plan.width, 1)))
                 return there
 
             self._waiting.pop(plan.sequence, None)
@@ -188,6 +187,9 @@ class Stream:
         base = plan.base_committed_len + len(plan.committed_ids)
         # Where blocks come with proposals, each is drawn by noise of its own round, which is not known yet.
         if not plan.ahead_length or session.spec.proposal_entries or len(session.tokens) != base:
+            return
+        if block.parents is not None:
+            # A tree has too many outcomes.
             return
         if self._replica.features is not None:
             # Of what is not committed there are none.
@@ -230,6 +232,8 @@ class Stream:
             names.DRAFTER_REPLICA: identity.replica,
             names.PLAN_LENGTH: plan.block_length,
         }
+        if plan.width > 1:
+            attributes[names.PLAN_WIDTH] = plan.width
         return self._tracer.start_span(
             names.SPAN_DRAFT,
             context=trace_context.extract(plan.traceparent),
@@ -258,7 +262,7 @@ class Stream:
 
     def _block(self, plan: drafting_pb2.Plan, spec: SessionSpec, drafted: DraftBlock) -> drafting_pb2.Block:
         """The plan's answer. Raises ValueError for a proposal of more entries than were asked for."""
-        complete = len(drafted.tokens) == plan.block_length
+        complete = drafted.depth() == plan.block_length
         block = drafting_pb2.Block(
             sequence=plan.sequence,
             epoch=plan.epoch,
@@ -269,6 +273,7 @@ class Stream:
             max_q=drafted.max_q,
             stop_reason=drafting_pb2.STOP_REASON_LENGTH if complete else drafting_pb2.STOP_REASON_EXHAUSTED,
         )
+        put_parents(block, drafted.parents)
         if drafted.proposal is not None:
             put_proposal(block, drafted.proposal, spec.proposal_entries)
         return block

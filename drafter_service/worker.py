@@ -37,9 +37,9 @@ class Drafted:
 class Work:
     """A block wanted of a session after its first `upto` tokens; done: called once, from the worker.
 
-    verified: the block of the round that comes next: work ahead, for a forecast of that round, which waits
-    while there is other work; fused: for a drafter that reads them, features of the session's first upto - 1
-    tokens.
+    length, width: as of DraftJob; verified: the block of the round that comes next: work ahead, for a
+    forecast of that round, which waits while there is other work; fused: for a drafter that reads them,
+    features of the session's first upto - 1 tokens.
     """
 
     session: Session
@@ -49,6 +49,7 @@ class Work:
     stop_below: float = 0.0
     verified: tuple[int, ...] | None = None
     fused: Tensor | None = None
+    width: int = 1
 
 
 class DraftingWorker:
@@ -167,7 +168,8 @@ class DraftingWorker:
             fed = work.upto
         committed = tuple(session.tokens[fed : work.upto])
         guess = work.verified or ()
-        return DraftJob(session.number, committed, work.length, work.stop_below, guess, fused)
+        wanted = work.length, work.stop_below, guess, fused, work.width
+        return DraftJob(session.number, committed, *wanted)
 
     def _forget(self, number: int) -> None:
         self._fed.pop(number, None)

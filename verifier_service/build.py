@@ -131,7 +131,12 @@ def build_engine(
         numerics=loaded.numerics,
         planner=planner
         or planner_of(
-            spec.planner, spec.block_length, spec.block_length_min, spec.stop_below, spec.draft_ahead
+            spec.planner,
+            spec.block_length,
+            spec.block_length_min,
+            spec.stop_below,
+            spec.draft_ahead,
+            spec.block_width,
         ),
         drafting=drafting,
         limits=limits,

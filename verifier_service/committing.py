@@ -26,9 +26,12 @@ class Commits:
         """Ends the sequence's round; events for its client, and why the answer is over if it is."""
         sequence, verdict = decided.sequence, decided.verdict
         before = len(sequence.tally.origins)
+        assert sequence.cache is not None
+        if verdict.path is not None:
+            base = len(sequence.tokens)
+            sequence.cache.gather(base, [base + draft for draft in verdict.path])
         reason = sequence.commit(verdict, decided.doubts, decided.logprobs)
         self._rounds.ended(sequence)
-        assert sequence.cache is not None
         sequence.cache.length = len(sequence.tokens) - 1
         # What is left after discards; a stop string may even reach back into earlier rounds.
         emitted = max(0, len(sequence.tally.origins) - before)

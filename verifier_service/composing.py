@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from cluster.kernels.attention import PAGE
 from cluster.scheduling import Planner
 from cluster.speculation.catalogue import LAWS
+from cluster.speculation.messages import DraftBlock
 from verifier_service.measurements import Measurements
 from verifier_service.sequence import Phase, Sequence
 from verifier_service.target import Rows
@@ -18,13 +19,17 @@ LEAST_CHUNK = 64
 class _BlockFrontier:
     """Lets admission see a block one position at a time, and never its tokens."""
 
-    def __init__(self, max_q: tuple[float, ...]) -> None:
-        self._max_q = max_q
+    def __init__(self, block: DraftBlock) -> None:
+        self._max_q, self._parents = block.max_q, block.parents
         self._admitted = 0
 
     @property
     def next_max_q(self) -> float | None:
         return self._max_q[self._admitted] if self._admitted < len(self._max_q) else None
+
+    @property
+    def next_parent(self) -> int:
+        return self._admitted - 1 if self._parents is None else self._parents[self._admitted]
 
     def admit(self) -> None:
         self._admitted += 1
@@ -56,12 +61,14 @@ def compose(
             if late or sequence.phase is Phase.READY:
                 (behind if late else ready).append(sequence)
     budget = max(0, step_rows - len(ready))
-    measurements.step_begins(sequence.block.max_q for sequence in ready)
+    measurements.step_begins(sequence.block for sequence in ready)
     budget -= _admit(ready, planner, budget, measurements)
     batch = []
     for sequence in ready:
         tokens = [sequence.tokens[-1], *sequence.block.tokens]
-        batch.append((sequence, _rows(sequence, tokens, len(sequence.tokens) - 1, len(tokens))))
+        parents = sequence.block.parents
+        above = None if parents is None else (-1, *(parent + 1 for parent in parents))
+        batch.append((sequence, _rows(sequence, tokens, len(sequence.tokens) - 1, len(tokens), above)))
     # Sequences that decode may fill every step until they end; prompts must not wait for that.
     batch.extend(_chunks(behind, max(budget, 1)))
     return batch
@@ -77,7 +84,7 @@ def _admit(ready: list[Sequence], planner: Planner, rows: int, measurements: Mea
     given, sharing = 0, []
     for sequence in ready:
         if LAWS[sequence.request.law.name].sends_rows:
-            [drafts] = planner.admit([_BlockFrontier(sequence.block.max_q)], sequence.budget)
+            [drafts] = planner.admit([_BlockFrontier(sequence.block)], sequence.budget)
             sequence.admit(drafts)
             given += drafts
         else:
@@ -85,7 +92,7 @@ def _admit(ready: list[Sequence], planner: Planner, rows: int, measurements: Mea
     if sharing:
         keys = sum(len(sequence.tokens) for sequence in sharing) / len(sharing)
         budget = measurements.budget(max(0, rows - given), len(ready) + given, keys)
-        frontiers = [_BlockFrontier(sequence.block.max_q) for sequence in sharing]
+        frontiers = [_BlockFrontier(sequence.block) for sequence in sharing]
         for sequence, drafts in zip(sharing, planner.admit(frontiers, budget), strict=True):
             sequence.admit(drafts)
             given += drafts
@@ -139,6 +146,8 @@ def _computed(sequence: Sequence) -> int:
     return sequence.cache.length
 
 
-def _rows(sequence: Sequence, tokens: list[int], start: int, wanted: int) -> Rows:
+def _rows(
+    sequence: Sequence, tokens: list[int], start: int, wanted: int, above: tuple[int, ...] | None = None
+) -> Rows:
     assert sequence.cache is not None
-    return Rows(sequence.cache, tokens, start, wanted)
+    return Rows(sequence.cache, tokens, start, wanted, above)

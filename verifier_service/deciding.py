@@ -104,8 +104,15 @@ class Decisions:
             self._auditor.round(request, sequence.subject, sequence.drafter, *seen)
         doubts: tuple[bool, ...] = ()
         if self._error and not LAWS[case.law.name].sends_rows:
-            rows = (case.controlled, case.probs)
-            doubts = uncertain(*rows, request.sampling, case.noise, verdict.tokens, self._error)
+            rows = [0, *(draft + 1 for draft in verdict.path)] if verdict.path is not None else slice(None)
+            doubts = uncertain(
+                case.controlled[rows],
+                case.probs[rows],
+                request.sampling,
+                case.noise,
+                verdict.tokens,
+                self._error,
+            )
         told = () if request.logprobs is None else logprobs_of(case.raw, verdict, request.logprobs)
         return Decided(sequence, verdict, doubts, told)
 

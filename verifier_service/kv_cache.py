@@ -27,8 +27,19 @@ class Cleared:
     pages: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Rows that lie elsewhere from now on: of each its page and its place there, before and after. All are
+    read before any is written."""
+
+    pages: tuple[int, ...]
+    places: tuple[int, ...]
+    to_pages: tuple[int, ...]
+    to_places: tuple[int, ...]
+
+
 # What is done to keys and values outside of forwards.
-Change = Cleared
+Change = Cleared | Moved
 
 
 class KVPool:
@@ -83,9 +94,15 @@ class KVPool:
 
     def apply(self, change: Change) -> None:
         """Makes a change, and takes note of it for those who have to repeat it."""
-        pages = list(change.pages)
-        self.keys[:, pages] = 0
-        self.values[:, pages] = 0
+        match change:
+            case Cleared(pages):
+                self.keys[:, pages] = 0
+                self.values[:, pages] = 0
+            case Moved(pages, places, to_pages, to_places):
+                self.keys[:, to_pages, :, :, to_places] = self.keys[:, pages, :, :, places]
+                self.values[:, to_pages, :, to_places] = self.values[:, pages, :, places]
+                if self.fused is not None:
+                    self.fused[to_pages, to_places] = self.fused[pages, places]
         if self.changes is not None:
             self.changes.append(change)
 
@@ -150,20 +167,14 @@ class SequenceCache:
     def gather(self, start: int, slots: Sequence[int]) -> None:
         """What these slots hold, ascending and none before `start`, goes to slots start.. : the accepted path
         of a tree, whose other rows are left behind."""
-        moved = [(slot, start + k) for k, slot in enumerate(slots) if slot != start + k]
-        if not moved:
-            return
-        device = self.pool.keys.device
-        pages = torch.tensor(self.pages, device=device)
-        source, target = (torch.tensor(each, device=device) for each in zip(*moved, strict=True))
-        source_page, target_page = pages[source // PAGE], pages[target // PAGE]
-        source, target = source % PAGE, target % PAGE
-        # What is read is copied before anything is written.
-        keys, values = self.pool.keys, self.pool.values
-        keys[:, target_page, :, :, target] = keys[:, source_page, :, :, source]
-        values[:, target_page, :, target] = values[:, source_page, :, source]
-        if self.pool.fused is not None:
-            self.pool.fused[target_page, target] = self.pool.fused[source_page, source]
+        moves = [(slot, start + k) for k, slot in enumerate(slots) if slot != start + k]
+        if moves:
+            before, after = zip(*moves, strict=True)
+            self.pool.apply(Moved(*self._located(before), *self._located(after)))
+
+    def _located(self, slots: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Pages and places in them."""
+        return tuple(self.pages[slot // PAGE] for slot in slots), tuple(slot % PAGE for slot in slots)
 
     def fused(self, start: int, end: int) -> Tensor:
         """What drafters read of tokens start..end - 1, which are computed: [n, width], the caller's own."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from cluster.scheduling import Budget, Calibration, DraftCost, Experience, Round, VerifyCost
-from cluster.scheduling.calibration import BINS, bin_of
+from cluster.scheduling.calibration import BINS, Reach, bin_of
+from cluster.speculation.messages import DraftBlock
 
 # A new measurement's share of a running mean.
 _SHARE = 0.1
@@ -49,6 +50,8 @@ class Measurements:
         self._experience: dict[tuple[str, str], Experience] = {}
         self._tried = [0.0] * BINS
         self._accepted = [0.0] * BINS
+        # Siblings behind the first, where those before them were wrong, and of these the right ones.
+        self._later = (0.0, 0.0)
         self.rows_per_sequence = 1.0
         self.tokens_per_sequence = 1.0
         self._past: deque[Budget] = deque(maxlen=_DELAY + 1)
@@ -77,19 +80,21 @@ class Measurements:
 
     def decided(self, domain: str, drafter: str, past: Round) -> None:
         """A round with a block is over."""
-        tried = min(past.accepted + 1, past.drafted)
+        tried, first = past.tried, sum(past.first_kept(k) for k in range(past.tried))
+        later = [right for _, right in past.later()]
         before = self.experience(domain, drafter)
-        fade = min(1.0, _EXPERIENCE / (before.tried + tried)) if tried else 1.0
         self._experience[domain, drafter] = Experience(
-            fade * (before.tried + tried), fade * (before.accepted + past.accepted)
+            *_faded(before.tried + tried, before.accepted + first, _EXPERIENCE),
+            *_faded(before.later_tried + len(later), before.later_right + sum(later), _EXPERIENCE),
         )
+        held = self._later[0] + len(later), self._later[1] + sum(later)
+        self._later = _faded(*held, _CALIBRATION)
         for k, max_q in enumerate(past.max_q[:tried]):
             which = bin_of(max_q)
             self._tried[which] += 1.0
-            self._accepted[which] += k < past.accepted
-            if self._tried[which] > _CALIBRATION:
-                self._accepted[which] *= _CALIBRATION / self._tried[which]
-                self._tried[which] = _CALIBRATION
+            self._accepted[which] += past.first_kept(k)
+            counts = self._tried[which], self._accepted[which]
+            self._tried[which], self._accepted[which] = _faded(*counts, _CALIBRATION)
 
     def stepped(self, decoding: int, rows: int, keys: int, tokens: int, seconds: float) -> None:
         """A step without prompts is over. decoding: sequences, whether they took part or not; rows, keys: put
@@ -106,15 +111,13 @@ class Measurements:
             corrected[index] *= 1.0 + _SHARE * share * (ratio - 1.0)
         self.verify = replace(cost, seconds=tuple(corrected))
 
-    def step_begins(self, confidences: Iterable[tuple[float, ...]]) -> None:
-        """Once a step, before `budget`. confidences: max q of the blocks that it has in hand."""
-        calibration = Calibration(tuple(self._tried), tuple(self._accepted))
+    def step_begins(self, blocks: Iterable[DraftBlock]) -> None:
+        """Once a step, before `budget`; blocks: those that it has in hand."""
+        calibration = self._calibration()
         chances = []
-        for block in confidences:
-            reach = 1.0
-            for max_q in block:
-                reach *= calibration.chance(max_q)
-                chances.append(reach)
+        for block in blocks:
+            reach = Reach(calibration)
+            chances += [reach.add(max_q, block.parent(draft)) for draft, max_q in enumerate(block.max_q)]
         chances.sort(reverse=True)
         self._past.append(Budget(rows=0, cost=self.verify, calibration=calibration, survivals=tuple(chances)))
 
@@ -126,8 +129,16 @@ class Measurements:
 
     def own_budget(self, rows: int, keys: float) -> Budget:
         """For one sequence by itself, settled before its block is drafted."""
-        calibration = Calibration(tuple(self._tried), tuple(self._accepted))
-        return Budget(rows, 1, keys, self.verify, calibration)
+        return Budget(rows, 1, keys, self.verify, self._calibration())
+
+    def _calibration(self) -> Calibration:
+        return Calibration(tuple(self._tried), tuple(self._accepted), *self._later)
+
+
+def _faded(tried: float, right: float, most: float) -> tuple[float, float]:
+    """Counts of which no more than `most` are remembered."""
+    fade = min(1.0, most / tried) if tried else 1.0
+    return fade * tried, fade * right
 
 
 def _shares(points: tuple[int, ...], rows: int) -> list[tuple[int, float]]:

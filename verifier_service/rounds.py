@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 
+from cluster.drafting.wire import MAX_BLOCK_LENGTH
 from cluster.scheduling import History, Planner, Round, choose
 from cluster.speculation.catalogue import LAWS
 from cluster.speculation.law import COUPLED, NONE
@@ -14,11 +15,12 @@ from cluster.speculation.noise import Purpose, derive_key
 from verifier_service.drafting.checking import fault_of
 from verifier_service.drafting.pools import Pools
 from verifier_service.drafting.port import DraftingPort, DraftReply, DraftTicket, Fallback
+from verifier_service.learning import compared
 from verifier_service.limits import Limits
 from verifier_service.measurements import Measurements
 from verifier_service.metering import Meters
 from verifier_service.sequence import Phase, Sequence
-from verifier_service.under_way import UnderWay, compared, overdue
+from verifier_service.under_way import UnderWay, overdue
 
 # The name of a port that is the only one.
 _ONLY = "drafters"
@@ -80,7 +82,8 @@ class Rounds:
         """
         self._decoding = decoding
         if sequence.under_way is not None:
-            sequence.begin(sequence.under_way.left(len(sequence.tokens)))
+            left = sequence.under_way.left(len(sequence.tokens))
+            sequence.begin(left, sequence.under_way.width)
             sequence.phase = Phase.DRAFTING
             return
         pools = self._pools_of(sequence)
@@ -92,11 +95,11 @@ class Rounds:
                 histories, self._limits.block_length, sequence.pool, self._limits.draft_ahead
             )
             plan = self._planner.plan(histories[sequence.pool])
-        length = plan.length
+        length, width = plan.length, self._width(sequence, plan)
         if waits:
             length = min(length, self._always_admitted)
             sequence.budget = self._measurements.own_budget(length, len(sequence.tokens))
-        sequence.begin(length, plan.stop_below > 0.0, again)
+        sequence.begin(length, width, plan.stop_below > 0.0, again)
         if pools is None or length == 0:
             sequence.phase = Phase.READY
             return
@@ -114,7 +117,7 @@ class Rounds:
         if sequence.request.law == COUPLED and self._limits.draft_ahead:
             usual = self._measurements.draft(sequence.pool).of(length)
             late = overdue(sequence.asked, usual, sequence.deadline)
-            sequence.under_way = UnderWay(len(sequence.tokens), length, plan.meanwhile, late)
+            sequence.under_way = UnderWay(len(sequence.tokens), length, plan.meanwhile, late, width)
         self._feed(sequence, pools, sequence.pool)
         pools.request(
             sequence.pool,
@@ -129,8 +132,19 @@ class Rounds:
                 stop_below=plan.stop_below,
                 # Where drafts are drawn by noise of their round, there are none before it.
                 ahead=0 if waits else plan.ahead,
+                width=width,
             ),
         )
+
+    @staticmethod
+    def _width(sequence: Sequence, plan: BlockPlan) -> int:
+        """Of the round's block: a chain where the law takes no trees; and no more drafts than tokens that the
+        answer may still have, so that its pages are those of its tokens."""
+        request = sequence.request
+        if plan.width == 1 or plan.length == 0 or not LAWS[request.law.name].trees:
+            return 1
+        most = min(request.max_tokens - sequence.emitted - 1, MAX_BLOCK_LENGTH)
+        return max(1, min(plan.width, most // plan.length))
 
     def computed(self, sequence: Sequence) -> None:
         """Given tokens are in the sequence's cache: drafters may have what they read of them."""
@@ -154,9 +168,9 @@ class Rounds:
         if sequence is None or sequence.phase is not Phase.DRAFTING or sequence.plan_id != reply.plan_id:
             return
         under_way = sequence.under_way
-        planned = sequence.planned if under_way is None else under_way.planned
+        length = sequence.length if under_way is None else under_way.planned
         if reply.block is not None:
-            fault = fault_of(reply.block, planned, self._vocab_size)
+            fault = fault_of(reply.block, length, self._vocab_size, sequence.width)
             if fault:
                 # It would fail the forward of the whole batch.
                 certain = reply.certain and reply.block.proposal is None
@@ -166,18 +180,19 @@ class Rounds:
         late = reply.fallback is Fallback.DEADLINE
         if late or (reply.block is not None and not reply.ahead):
             seconds = (reply.arrived or time.monotonic()) - sequence.asked
-            self._measurements.waited(sequence.pool, planned, seconds, reply.draft_seconds)
+            self._measurements.waited(sequence.pool, length, seconds, reply.draft_seconds)
         since = sequence.since_asked()
         if since and reply.block is not None:
-            rest = reply.block.after(since)
+            rest, told = reply.block.after(since), compared(reply.block, length, sequence.width, since)
             if self._meters is not None:
                 self._meters.overtaken(rest is not None)
             if rest is None:
                 sequence.trace.draft_ended(0, reply.drafter, None)
-                self._drop(sequence, compared(reply.block, planned, since))
+                self._drop(sequence, told)
                 return
-            sequence.came_true = reply.block.max_q[: len(since)]
-            reply = replace(reply, block=rest)
+            sequence.came_true = told
+            # Below these tokens a tree may be wider than planned.
+            reply = replace(reply, block=rest.first(sequence.planned))
         sequence.receive(reply)
         if self._meters is not None:
             request, waited = sequence.request, time.monotonic() - sequence.began

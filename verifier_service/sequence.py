@@ -25,6 +25,7 @@ from verifier_service.audit.replay import Replay
 from verifier_service.audit.subject import Subject
 from verifier_service.drafting.port import DraftReply
 from verifier_service.kv_cache import SequenceCache
+from verifier_service.learning import after, learned
 from verifier_service.prefixes import PageNames
 from verifier_service.tally import Origin, Tally
 from verifier_service.text import TextStream
@@ -102,7 +103,8 @@ class Sequence:
         self.numerics = numerics
         self.tally = Tally(request.law, numerics.row_invariant)
         self.plan_id = 0
-        self.planned = 0
+        # Drafts that the round asked for: one after another, and at each position.
+        self.length, self.width = 0, 1
         # When the round began, and until when its block is waited for.
         self.began = 0.0
         self.deadline = 0.0
@@ -122,14 +124,19 @@ class Sequence:
         self.past: dict[str, Past] = {}
         self.pool = ""
         # The block that was asked for in this round or in an earlier one and has not come; of the one that
-        # has, the statistics of drafts that had come true by then.
+        # has, what is known of drafts that had come true by then.
         self.under_way: UnderWay | None = None
-        self.came_true: tuple[float, ...] = ()
+        self.came_true: Round | None = None
         # When the block was asked for, and whether all of it was admitted.
         self.asked = 0.0
         self.whole = True
         # What admission may spend on this sequence's block, where it must not depend on other sequences.
         self.budget = Budget(rows=0)
+
+    @property
+    def planned(self) -> int:
+        """Drafts that its round may have, at most."""
+        return self.length * self.width
 
     @property
     def emitted(self) -> int:
@@ -158,14 +165,14 @@ class Sequence:
         tokens, past.told = tuple(self.tokens[past.told :]), len(self.tokens)
         return tokens
 
-    def begin(self, planned: int, ruled: bool = False, again: bool = False) -> None:
-        """A round that asks for `planned` drafts; ruled: a rule of the plan may end the block before; again:
-        it had begun, and what it waited for was of no use."""
-        self.block, self.doubtful, self.planned, self.drafter = DraftBlock(), False, planned, ""
-        self.whole, self.ruled, self.came_true = True, ruled, ()
+    def begin(self, length: int, width: int = 1, ruled: bool = False, again: bool = False) -> None:
+        """A round that asks for `length` drafts one after another, `width` at each position; ruled: a rule of
+        the plan may end the block before; again: it had begun, and what it waited for was of no use."""
+        self.block, self.doubtful, self.length, self.width = DraftBlock(), False, length, width
+        self.whole, self.ruled, self.came_true, self.drafter = True, ruled, None, ""
         if not again:
             self.began = time.monotonic()
-            self.trace.round_began(self.tally.rounds, len(self.tokens), planned)
+            self.trace.round_began(self.tally.rounds, len(self.tokens), length, width)
 
     def goes_on(self, now: float) -> bool:
         """Whether a step that takes place now is not to wait for the block that is under way."""
@@ -182,7 +189,7 @@ class Sequence:
 
     def go_on(self) -> None:
         """Makes the round one without drafts; its block may come for a later one."""
-        self.planned = 0
+        self.length = 0
         self.tally.meanwhile += 1
         self.phase = Phase.READY
 
@@ -203,7 +210,7 @@ class Sequence:
         if reply.block is not None:
             self.block = reply.block
             self.drafter = reply.drafter.model if reply.drafter is not None else ""
-        self.doubtful = reply.depends_on_draws(self.planned, self.ruled)
+        self.doubtful = reply.depends_on_draws(self.length, self.ruled)
         self.tally.replied(reply)
         self.phase = Phase.READY
 
@@ -218,11 +225,9 @@ class Sequence:
         tally = self.tally
         tally.decided(self.block, verdict, self.doubtful)
         if self.planned:
-            before = len(self.came_true)
-            drafted, accepted = before + len(self.block.tokens), before + verdict.accepted
-            max_q = self.came_true + self.block.max_q
-            round_over = Round(before + self.planned, drafted, accepted, self.whole, max_q)
-            self.past_with(self.pool).rounds.append(round_over)
+            path = range(verdict.accepted) if verdict.path is None else verdict.path
+            told = learned(self.block, path, self.length, self.width, self.whole)
+            self.past_with(self.pool).rounds.append(after(self.came_true, told))
         if self.phase is not Phase.PREFILL:
             for name, past in self.past.items():
                 asked = self.planned > 0 or self.under_way is not None

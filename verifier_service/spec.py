@@ -30,7 +30,8 @@ class VerifierSpec:
     prefix_caching: whether a request starts from pages that another of its tenant filled with the same
     tokens;
     step_rows: token rows of one forward; planner: who decides how much is drafted; block_length,
-    block_length_min: bounds of the drafts of a round; stop_below: max q before which a block ends;
+    block_length_min: bounds of the drafts of a round, one after another; block_width: of those at each
+    position, above 1 for trees under coupled; stop_below: max q before which a block ends;
     draft_ahead: whether drafters may guess a round's outcome and go on, and sequences decode while their
     blocks are under way; gather_s: seconds to wait for the
     blocks of others once one sequence is ready; draft_deadline_s: seconds after
@@ -57,6 +58,7 @@ class VerifierSpec:
     planner: PlannerName = PlannerName.GOODPUT
     block_length: int = 8
     block_length_min: int = 0
+    block_width: int = 1
     stop_below: float = 0.0
     draft_ahead: bool = True
     gather_s: float = 0.005

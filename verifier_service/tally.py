@@ -91,8 +91,9 @@ class Tally:
         if index < verdict.accepted:
             self.origins.append(Origin.ACCEPTED)
         else:
-            whole = verdict.accepted == len(block.tokens)
-            self.origins.append(Origin.BONUS if whole else Origin.CORRECTION)
+            path = range(verdict.accepted) if verdict.path is None else verdict.path
+            contradicted = block.children(path[-1] if path else -1)
+            self.origins.append(Origin.CORRECTION if contradicted else Origin.BONUS)
 
     def so_far(self, released: int) -> SoFar:
         """Of an answer that goes on. released: tokens, which are not taken back any more."""

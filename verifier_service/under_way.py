@@ -10,9 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cluster.scheduling import Round
-from cluster.speculation.messages import DraftBlock
-
 # Beyond the wait that is usual by so many times, a block is no longer waited for.
 _OVERDUE = 3.0
 
@@ -20,32 +17,24 @@ _OVERDUE = 3.0
 @dataclass(frozen=True, slots=True)
 class UnderWay:
     """A block that was asked for and has not come. base: tokens that were committed then; planned: drafts
-    asked for; meanwhile: tokens that are decoded before it is waited for; overdue: when the wait for it ends
-    all the same, on the monotonic clock."""
+    asked for one after another; meanwhile: tokens that are decoded before it is waited for; overdue: when the
+    wait for it ends all the same, on the monotonic clock; width: as planned."""
 
     base: int
     planned: int
     meanwhile: int
     overdue: float
+    width: int = 1
 
     def goes_on(self, committed: int, now: float) -> bool:
         """Whether a step that takes place now is to decode a token without it."""
         return committed - self.base < self.meanwhile or now >= self.overdue
 
     def left(self, committed: int) -> int:
-        """Drafts that it may still bring after so many committed tokens."""
+        """Drafts one after another that it may still bring after so many committed tokens."""
         return max(0, self.planned - (committed - self.base))
 
 
 def overdue(asked: float, usual: float, deadline: float) -> float:
     """When a block that was asked for at `asked` is late; usual: the wait that was measured, 0 for none."""
     return min(deadline, asked + _OVERDUE * usual) if usual else deadline
-
-
-def compared(block: DraftBlock, planned: int, since: tuple[int, ...]) -> Round:
-    """What is learned of a block of which nothing is left to verify. since: tokens that were decoded while it
-    was under way."""
-    known = min(len(block.tokens), len(since))
-    kept = next((k for k in range(known) if block.tokens[k] != since[k]), known)
-    drafted = min(len(block.tokens), kept + 1)
-    return Round(planned, drafted, kept, drafted == len(block.tokens), block.max_q[:drafted])

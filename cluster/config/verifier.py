@@ -16,7 +16,7 @@ class Verifier(Section):
     the target of a replica, on one node; its placement is what they reserve together. max_replicas: how
     many Serve may add to while each has more requests than max_active; unset: none. block_length is the most
     drafts of a round, block_length_min the least under planner goodput, which by itself drafts as many as
-    pay.
+    pay; block_width is the most at each position, above 1 for trees under the coupled law.
     """
 
     dtype: Literal["float32", "bfloat16", "float16", "int8"] = "float32"
@@ -31,6 +31,7 @@ class Verifier(Section):
     planner: PlannerName = PlannerName.GOODPUT
     block_length: int = Field(default=8, ge=0, le=64)
     block_length_min: int = Field(default=0, ge=0, le=64)
+    block_width: int = Field(default=1, ge=1, le=8)
     stop_below: float = Field(default=0.0, ge=0, le=1)
     draft_ahead: bool = True
     gather_s: float = Field(default=0.005, ge=0)

@@ -18,8 +18,9 @@ class DraftingError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DraftJob:
-    """One sequence's turn: commit these tokens, then draft at most `length` after them.
+    """One sequence's turn: commit these tokens, then draft at most `length` one after another behind them.
 
+    width: of these, at most so many may follow the same ones; a drafter may make a chain all the same;
     stop_below: the block ends before a position whose max q is less; guess: of work ahead alone: tokens that
     are taken to follow the committed ones, for this block; fused: for a drafter that reads them, the fused
     features of the text's next tokens, [n, d], continuing those of earlier jobs.
@@ -31,6 +32,7 @@ class DraftJob:
     stop_below: float = 0.0
     guess: tuple[int, ...] = ()
     fused: Tensor | None = None
+    width: int = 1
 
 
 def within(context: int, committed: int, length: int, longest: int = 0) -> int:

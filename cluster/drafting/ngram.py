@@ -11,6 +11,9 @@ from cluster.speculation.messages import DraftBlock, Forecast, Outcome, SessionS
 # Of a forecast: what would be sent with more is worth less than what it costs.
 _MOST_OUTCOMES = 64
 
+# Earlier matches, the latest ones, that a tree is made of.
+_MATCHES = 64
+
 
 class _Text:
     """A sequence's tokens with an index of where each n-gram of the minimal length ended, and of the tokens
@@ -57,14 +60,39 @@ class _Text:
         if size < self.minimum:
             return best_end, best_length
         for end in reversed(self.ends[tuple(tokens[size - self.minimum :])][:-1]):
-            length = self.minimum
-            while length < min(maximum, end) and tokens[end - length - 1] == tokens[size - length - 1]:
-                length += 1
+            length = self._length(end, maximum)
             if length > best_length:
                 best_end, best_length = end, length
             if best_length == maximum:
                 break
         return best_end, best_length
+
+    def matches(self, maximum: int) -> list[tuple[int, int]]:
+        """(end, length) of earlier matches of the suffix, the longest first, of these the latest."""
+        size = len(self.tokens)
+        if size < self.minimum:
+            return []
+        ends = self.ends[tuple(self.tokens[size - self.minimum :])][-_MATCHES - 1 : -1]
+        return sorted(((end, self._length(end, maximum)) for end in reversed(ends)), key=_by_length)
+
+    def _length(self, end: int, maximum: int) -> int:
+        tokens, size, length = self.tokens, len(self.tokens), self.minimum
+        while length < min(maximum, end) and tokens[end - length - 1] == tokens[size - length - 1]:
+            length += 1
+        return length
+
+    def continuation(self, end: int, length: int) -> list[int]:
+        """What followed an occurrence that ended there. The copy may run into itself: a period shorter than
+        `length` repeats."""
+        period = len(self.tokens) - end
+        copy: list[int] = []
+        for offset in range(length):
+            copy.append(self.tokens[end + offset] if offset < period else copy[offset - period])
+        return copy
+
+
+def _by_length(match: tuple[int, int]) -> int:
+    return -match[1]
 
 
 class NgramDrafter:
@@ -100,7 +128,7 @@ class NgramDrafter:
     def _draft(self, job: DraftJob) -> DraftBlock:
         text = self._texts[job.sequence]
         text.extend(job.committed)
-        return self._continuation(text, job.length)
+        return self._chain(text, job.length) if job.width == 1 else self._tree(text, job.length, job.width)
 
     def foresee(self, job: DraftJob) -> Forecast:
         """As `Foreseer`. There is a match only after a token that once completed an n-gram."""
@@ -112,7 +140,7 @@ class NgramDrafter:
             others = [token for token in text.completions() if token not in known]
             for token in others[: _MOST_OUTCOMES - len(outcomes)]:
                 text.extend((token,))
-                outcomes.append(Outcome(kept, token, self._continuation(text, job.length)))
+                outcomes.append(Outcome(kept, token, self._chain(text, job.length)))
                 text.shorten(1)
             if len(outcomes) == _MOST_OUTCOMES:
                 text.shorten(kept)
@@ -121,15 +149,29 @@ class NgramDrafter:
         text.shorten(len(job.guess))
         return Forecast(tuple(outcomes), exhaustive=True)
 
-    def _continuation(self, text: _Text, most: int) -> DraftBlock:
+    def _chain(self, text: _Text, most: int) -> DraftBlock:
         end, matched = text.longest_match(self._maximum)
-        length = min(most, int(matched * self._growth))
-        # The copy may run into the drafts themselves: a period shorter than the block repeats.
-        period = len(text.tokens) - end
-        drafts: list[int] = []
-        for offset in range(length):
-            drafts.append(text.tokens[end + offset] if offset < period else drafts[offset - period])
-        return DraftBlock(tokens=tuple(drafts), max_q=(1.0,) * len(drafts))
+        drafts = text.continuation(end, min(most, int(matched * self._growth)))
+        return DraftBlock(tuple(drafts), (1.0,) * len(drafts))
+
+    def _tree(self, text: _Text, most: int, width: int) -> DraftBlock:
+        """What followed several occurrences, joined where they begin alike; the first is the chain's."""
+        tokens: list[int] = []
+        parents: list[int] = []
+        children: dict[tuple[int, int], int] = {}
+        for end, matched in text.matches(self._maximum):
+            here = -1
+            for token in text.continuation(end, min(most, int(matched * self._growth))):
+                known = children.get((here, token))
+                if known is None:
+                    if len(tokens) == most * width or parents.count(here) == width:
+                        break
+                    known = children[here, token] = len(tokens)
+                    tokens.append(token)
+                    parents.append(here)
+                here = known
+        chain = parents == [*range(-1, len(tokens) - 1)]
+        return DraftBlock(tuple(tokens), (1.0,) * len(tokens), None if chain else tuple(parents))
 
     def close(self, sequence: int) -> None:
         self._texts.pop(sequence, None)

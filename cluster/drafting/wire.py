@@ -17,7 +17,7 @@ from truedraft.v1 import drafting_pb2, inference_pb2
 
 PROTOCOL_VERSION: Final = 5
 
-# Tokens that one Plan may ask for, and entries of each of their proposals.
+# Tokens that one Plan may ask for, in all, and entries of each of their proposals.
 MAX_BLOCK_LENGTH: Final = 256
 MAX_PROPOSAL_ENTRIES: Final = 256
 
@@ -107,6 +107,17 @@ def take_proposal(block: drafting_pb2.Block) -> SparseRows | None:
     ids = np.frombuffer(block.proposal_ids, "<u4").astype(np.int64)
     probs = np.frombuffer(block.proposal_probs, "<f4").astype(np.float32)
     return SparseRows(torch.from_numpy(ids).view(rows, entries), torch.from_numpy(probs).view(rows, entries))
+
+
+def put_parents(block: drafting_pb2.Block, parents: tuple[int, ...] | None) -> None:
+    """Adds the shape of a tree; a chain has none."""
+    if parents is not None:
+        block.parents.extend(parent + 1 for parent in parents)
+
+
+def take_parents(block: drafting_pb2.Block) -> tuple[int, ...] | None:
+    """As of DraftBlock, not checked; None of a chain."""
+    return tuple(parent - 1 for parent in block.parents) or None
 
 
 def feature_rows(rows: Tensor) -> bytes:

@@ -11,7 +11,7 @@ from cluster.scheduling.history import History, Round
 # A round counts this much less with every later one, so that some twenty rounds decide.
 _MEMORY = 0.95
 # Before anything is known: worth a try.
-_FIRST_GUESS = 0.7
+_FIRST_GUESS, _LATER_GUESS = 0.7, 0.2
 # In positions tried: how strongly the first guess, the experience of others, and a request's average over all
 # positions stand against what a request has seen itself.
 _GUESS_WEIGHT, _EXPERIENCE_WEIGHT, _POSITION_WEIGHT = 8.0, 4.0, 1.0
@@ -19,20 +19,22 @@ _GUESS_WEIGHT, _EXPERIENCE_WEIGHT, _POSITION_WEIGHT = 8.0, 4.0, 1.0
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """For blocks of 0, 1, … drafts. tokens: expected to be emitted, the verifier's own included; rows:
-    expected to be drafted, since a drafter may have less to say than it is asked for; guessed: the chance
-    that all of them are kept and the drafter guesses the verifier's own token as well."""
+    """For blocks of 0, 1, … drafts one after another. tokens: expected to be emitted, the verifier's own
+    included; rows: expected to be drafted, since a drafter may have less to say than it is asked for;
+    guessed: the chance that all of them are kept and the drafter guesses the verifier's own token as well, 0
+    of trees."""
 
     tokens: tuple[float, ...]
     rows: tuple[float, ...]
     guessed: tuple[float, ...]
 
 
-def outlook(history: History, most: int) -> Outlook:
-    """Up to `most` drafts.
+def outlook(history: History, most: int, width: int = 1) -> Outlook:
+    """Up to `most` drafts one after another, `width` at each position.
 
     Acceptance is estimated for each position from the rounds that reached it, and drawn to the request's
-    average, as this is to that of others: a block says little of its far positions.
+    average, as this is to that of others: a block says little of its far positions. How often a later sibling
+    is right where the first is not is counted over all positions together.
     """
     counts = _counts(history.rounds, most, _MEMORY**history.idle, _MEMORY)
     others = history.experience
@@ -48,7 +50,61 @@ def outlook(history: History, most: int) -> Outlook:
         (k + _POSITION_WEIGHT * average) / (t + _POSITION_WEIGHT)
         for k, t in zip(counts.kept, counts.tried, strict=True)
     ]
-    return _outlook(chances, [says] + [goes_on] * most, wrong, average)
+    going = [says] + [goes_on] * most
+    chain = _outlook(chances, going, wrong, average)
+    return chain if width == 1 else _branched(chain, chances, going, _siblings(history, width))
+
+
+@dataclass(frozen=True, slots=True)
+class _Siblings:
+    """right: the chance that one behind the first is right where that is not; continued: that drafts go on
+    behind it; spread: drafts at a position, on average."""
+
+    right: float
+    continued: float
+    spread: float
+
+
+def _siblings(history: History, width: int) -> _Siblings:
+    others, memory = history.experience, _MEMORY**history.idle
+    prior = (others.later_right + _GUESS_WEIGHT * _LATER_GUESS) / (others.later_tried + _GUESS_WEIGHT)
+    prior = min(1.0, prior + math.sqrt(prior * (1.0 - prior) / (others.later_tried + _GUESS_WEIGHT)))
+    right = [_EXPERIENCE_WEIGHT * prior / rank for rank in range(1, width)]
+    tried = [_EXPERIENCE_WEIGHT] * (width - 1)
+    # Before anything is known drafts go on half of the time, and there are as many as may be.
+    continued, rescued, spread, rounds = 1.0, 2.0, float(width), 1.0
+    for past in reversed(history.rounds):
+        for rank, was_right in past.later():
+            if rank < width:
+                tried[rank - 1] += memory
+                right[rank - 1] += memory * was_right
+        for k, rank in enumerate(past.ranks):
+            if rank:
+                rescued += memory
+                continued += memory * (k + 1 < past.drafted)
+        if past.width == width and past.drafted:
+            spread += memory * past.spread
+            rounds += memory
+        memory *= _MEMORY
+    missed = math.prod(1.0 - r / t for r, t in zip(right, tried, strict=True))
+    return _Siblings(1.0 - missed, continued / rescued, min(float(width), spread / rounds))
+
+
+def _branched(
+    chain: Outlook, chances: Sequence[float], goes_on: Sequence[float], siblings: _Siblings
+) -> Outlook:
+    """The same of trees: where the first draft is wrong another may be right, and is followed by the
+    verifier's own token if by nothing else."""
+    tokens = [1.0]
+    for length in range(1, len(chances) + 1):
+        behind = 1.0
+        for k in reversed(range(length)):
+            saved = (1.0 - chances[k]) * siblings.right
+            after = siblings.continued * behind + 1.0 - siblings.continued
+            behind = 1.0 + goes_on[k] * (chances[k] * behind + saved * after)
+        tokens.append(behind)
+    rows = tuple(siblings.spread * each for each in chain.rows)
+    return Outlook(tuple(tokens), rows, (0.0,) * len(chain.guessed))
 
 
 def measured(rounds: Sequence[Round], most: int) -> Outlook:
@@ -80,9 +136,9 @@ def _counts(rounds: Sequence[Round], most: int, weight: float, memory: float) ->
     """weight: of the last round; memory: of each over that of the one after it."""
     counts = _Counts(*([0.0] * most for _ in range(6)))
     for past in reversed(rounds):
-        for k in range(min(most, past.accepted + 1, past.drafted)):
+        for k in range(min(most, past.tried)):
             counts.tried[k] += weight
-            counts.kept[k] += weight * (k < past.accepted)
+            counts.kept[k] += weight * past.first_kept(k)
         if past.whole:
             for k in range(min(most, past.planned, past.drafted + 1)):
                 right = k <= past.accepted

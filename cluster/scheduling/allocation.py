@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 
+from cluster.scheduling.calibration import Reach
 from cluster.scheduling.planner import Budget, Frontier
 
 
@@ -34,20 +35,21 @@ def by_survival(
     Ties go to the sequence that comes first: they must not be broken by anything drafted.
     """
     taken = [0] * len(frontiers)
+    reaches = [Reach(budget.calibration) for _ in frontiers]
     offers: list[tuple[float, int]] = []
 
-    def offer(index: int, reach: float) -> None:
+    def offer(index: int) -> None:
         max_q = frontiers[index].next_max_q
         if max_q is not None:
-            heappush(offers, (-reach * budget.calibration.chance(max_q), index))
+            heappush(offers, (-reaches[index].add(max_q, frontiers[index].next_parent), index))
 
     for index in range(len(frontiers)):
-        offer(index, 1.0)
+        offer(index)
     while offers and sum(taken) < budget.rows:
         chance, index = heappop(offers)
         if not goes_on(sum(taken), -chance):
             break
         frontiers[index].admit()
         taken[index] += 1
-        offer(index, -chance)
+        offer(index)
     return taken

@@ -18,15 +18,16 @@ class BudgetedPlanner:
 
     How much that is follows from the chances of drafts that are two steps old, so that it may be searched for
     freely; who gets it follows from the present chances, one position at a time.
-    stop_below, hides: as in FixedPlanner.
+    stop_below, hides, width: as in FixedPlanner.
     """
 
     length: int
     stop_below: float = 0.0
     hides: bool = False
+    width: int = 1
 
     def plan(self, history: History) -> BlockPlan:
-        return FixedPlanner(self.length, self.stop_below, self.hides).plan(history)
+        return FixedPlanner(self.length, self.stop_below, self.hides, self.width).plan(history)
 
     def admit(self, frontiers: Sequence[Frontier], budget: Budget) -> list[int]:
         rows = min(budget.rows, self._capacity(len(frontiers), budget))

@@ -18,20 +18,23 @@ from cluster.speculation.messages import BlockPlan
 class FixedPlanner:
     """Plans `length` drafts a round, fewer where the request ends sooner; admits in turn.
 
-    stop_below: max q before which a block ends; hides: whether waits are hidden (docs/scheduling.md).
+    stop_below: max q before which a block ends; hides: whether waits are hidden (docs/scheduling.md); width:
+    drafts at each position.
     """
 
     length: int
     stop_below: float = 0.0
     hides: bool = False
+    width: int = 1
 
     def plan(self, history: History) -> BlockPlan:
         # The round emits one token beyond its drafts.
         length = max(0, min(self.length, history.remaining - 1))
         if not self.hides or not length or history.verify is None:
-            return BlockPlan(length, self.stop_below)
+            return BlockPlan(length, self.stop_below, width=self.width)
         promised = promise(history, outlook(history, length), length, self.hides)
-        return BlockPlan(length, self.stop_below, ahead(history, length, self.length), promised.meanwhile)
+        granted = ahead(history, length, self.length) if self.width == 1 else 0
+        return BlockPlan(length, self.stop_below, granted, promised.meanwhile, self.width)
 
     def admit(self, frontiers: Sequence[Frontier], budget: Budget) -> list[int]:
         return by_turns(frontiers, budget.rows)

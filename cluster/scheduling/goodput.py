@@ -24,13 +24,15 @@ class GoodputPlanner:
     """Accepted length over the time of a round, both as measured (after SmartSpec, arXiv 2406.14066).
 
     least, most: bounds of a block's length; from least 0 a request may decode plainly; stop_below: max q
-    before which a block ends; hides: whether waits are hidden (docs/scheduling.md).
+    before which a block ends; hides: whether waits are hidden (docs/scheduling.md); width: drafts at each
+    position, at most.
     """
 
     most: int
     least: int = 0
     stop_below: float = 0.0
     hides: bool = False
+    width: int = 1
 
     def plan(self, history: History) -> BlockPlan:
         most = min(self.most, history.remaining - 1)
@@ -38,14 +40,20 @@ class GoodputPlanner:
             return BlockPlan(length=0)
         if history.verify is None:
             return BlockPlan(most, self.stop_below)
-        expected = outlook(history, most)
-        promised = promises(history, expected, self.hides)
-        best = max(range(min(self.least, most), most + 1), key=lambda k: promised[k].rate)
-        if history.idle and promised[best].rate < _RETURN * promised[0].rate:
+        # A law that waits takes no trees; of equal rates the narrowest block is taken.
+        widths = range(1, 1 + (1 if history.waits else self.width))
+        outlooks = {width: outlook(history, most, width) for width in widths}
+        promised = {width: promises(history, outlooks[width], self.hides) for width in widths}
+        lengths = range(min(self.least, most), most + 1)
+        width, best = max(
+            ((width, length) for width in widths for length in lengths),
+            key=lambda each: promised[each[0]][each[1]].rate,
+        )
+        if history.idle and promised[width][best].rate < _RETURN * promised[1][0].rate:
             trial = _TRIAL if history.idle >= _TRIAL_AFTER else 0
-            best = min(max(trial, self.least), most)
-        granted = ahead(history, best, self.most, expected.guessed[best]) if self.hides else 0
-        return BlockPlan(best, self.stop_below, granted, promised[best].meanwhile)
+            width, best = 1, min(max(trial, self.least), most)
+        granted = ahead(history, best, self.most, outlooks[width].guessed[best]) if self.hides else 0
+        return BlockPlan(best, self.stop_below, granted, promised[width][best].meanwhile, width)
 
     def admit(self, frontiers: Sequence[Frontier], budget: Budget) -> list[int]:
         """Until the step's goodput first drops: a search beyond that would use what its own drafts say."""

@@ -6,6 +6,7 @@ token, so that no plan can depend on one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from cluster.scheduling.cost import DraftCost, VerifyCost
@@ -13,27 +14,55 @@ from cluster.scheduling.cost import DraftCost, VerifyCost
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A round that is over. planned: drafts that were asked for, 0 for a plain round; drafted: those that
-    were verified; accepted: of these; whole: whether nothing but the drafter limited `drafted`,
-    which is 0 for a block that was lost; max_q: of
-    the verified positions, each known before its token was drawn."""
+    """A round that is over. planned: drafts that were asked for, one after another, 0 for a plain round;
+    drafted: those that were verified; accepted: of these; whole: whether nothing but the drafter limited
+    `drafted`, which is 0 for a block that was lost; max_q: of the verified positions, each known before its
+    token was drawn.
+
+    width: drafts that were asked for at each position; of a tree `drafted` counts along the accepted path,
+    and ranks says which of its siblings each accepted draft was, from 0, and children, how many were drafted
+    where the path ended; spread: its drafts over its depth.
+    """
 
     planned: int
     drafted: int = 0
     accepted: int = 0
     whole: bool = True
     max_q: tuple[float, ...] = ()
+    width: int = 1
+    ranks: tuple[int, ...] = ()
+    children: int = 0
+    spread: float = 1.0
+
+    @property
+    def tried(self) -> int:
+        """Positions whose predecessors were accepted."""
+        return min(self.accepted + 1, self.drafted)
+
+    def first_kept(self, k: int) -> bool:
+        """Whether the first draft at a position was accepted."""
+        return k < self.accepted and (not self.ranks or self.ranks[k] == 0)
+
+    def later(self) -> Iterator[tuple[int, bool]]:
+        """Of siblings behind the first: which one, from 1, and whether it was right, where those before it
+        were not."""
+        for rank in self.ranks:
+            yield from ((each, each == rank) for each in range(1, rank + 1))
+        yield from ((each, False) for each in range(1, self.children))
 
 
 @dataclass(frozen=True, slots=True)
 class Experience:
     """What drafts came to in other requests of the same domain with the same drafter.
 
-    tried, accepted: drafted positions whose predecessors were accepted, and those accepted themselves.
+    tried, accepted: drafted positions whose predecessors were accepted, and those where the first draft was
+    accepted itself; later_tried, later_right: the same of siblings where those before them were wrong.
     """
 
     tried: float = 0.0
     accepted: float = 0.0
+    later_tried: float = 0.0
+    later_right: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

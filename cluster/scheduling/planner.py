@@ -18,11 +18,16 @@ from cluster.speculation.messages import BlockPlan
 
 
 class Frontier(Protocol):
-    """One sequence's block as admission may see it: only the next undecided position, never ids."""
+    """One sequence's block as admission may see it: only the next undecided position, never ids. Drafts are
+    decided in the order in which they were drafted, in which each comes after the one that it follows."""
 
     @property
     def next_max_q(self) -> float | None:
         """max q of the next undecided position, known before its token was drawn; None at the end."""
+
+    @property
+    def next_parent(self) -> int:
+        """Which of the admitted drafts the next one follows, from 0, -1 for none; in a chain the last."""
 
     def admit(self) -> None:
         """Decides the next position in; the one after it becomes visible."""

@@ -20,17 +20,24 @@ class PlannerName(StrEnum):
 
 
 def planner_of(
-    name: PlannerName, most: int, least: int = 0, stop_below: float = 0.0, hides: bool = False
+    name: PlannerName,
+    most: int,
+    least: int = 0,
+    stop_below: float = 0.0,
+    hides: bool = False,
+    width: int = 1,
 ) -> Planner:
     """least, most: bounds of a block's length, the lower one for goodput alone; stop_below: max q before
-    which a block ends; hides: whether waits are hidden. Raises ValueError for bounds that
-    are none."""
+    which a block ends; hides: whether waits are hidden; width: drafts at each position, under goodput at
+    most. Raises ValueError for bounds that are none."""
     if not 0 <= least <= most:
         raise ValueError(f"a block has at least {least} and at most {most} drafts")
+    if width < 1:
+        raise ValueError(f"a block has at least 1 draft at each position, got {width}")
     match name:
         case PlannerName.FIXED:
-            return FixedPlanner(most, stop_below, hides)
+            return FixedPlanner(most, stop_below, hides, width)
         case PlannerName.GOODPUT:
-            return GoodputPlanner(most, least, stop_below, hides)
+            return GoodputPlanner(most, least, stop_below, hides, width)
         case PlannerName.BUDGETED:
-            return BudgetedPlanner(most, stop_below, hides)
+            return BudgetedPlanner(most, stop_below, hides, width)

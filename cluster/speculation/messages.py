@@ -15,17 +15,20 @@ from cluster.speculation.sampling import Sampling
 
 @dataclass(frozen=True, slots=True)
 class BlockPlan:
-    """A block to be drafted: at most `length` tokens after the committed prefix; 0 is plain decoding.
+    """A block to be drafted: at most `length` tokens one after another behind the committed prefix; 0 is
+    plain decoding.
 
     stop_below: it ends before a position whose max q is less; ahead: drafts that the drafter may send after
     an outcome of this block's round, before it is known; meanwhile: tokens that are decoded without drafts
-    while the block is under way, before it is waited for.
+    while the block is under way, before it is waited for; width: tokens at most that may follow the same
+    ones, 1 for a chain. A block has at most length · width tokens.
     """
 
     length: int
     stop_below: float = 0.0
     ahead: int = 0
     meanwhile: int = 0
+    width: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,12 +62,54 @@ class DraftBlock:
     parents: tuple[int, ...] | None = None
     proposal: SparseRows | None = None
 
+    def parent(self, draft: int) -> int:
+        """The draft that it follows, -1 for none."""
+        return draft - 1 if self.parents is None else self.parents[draft]
+
+    def children(self, draft: int) -> list[int]:
+        """The drafts that follow it, in their order; of -1: those that follow none."""
+        return [each for each in range(draft + 1, len(self.tokens)) if self.parent(each) == draft]
+
+    def depth(self, draft: int = -1) -> int:
+        """How many drafts follow one after another behind a draft, at most; behind none for -1."""
+        below = {draft: 0}
+        for each in range(draft + 1, len(self.tokens)):
+            if (parent := self.parent(each)) in below:
+                below[each] = below[parent] + 1
+        return max(below.values())
+
+    def along(self, tokens: Sequence[int]) -> tuple[int, ...]:
+        """The drafts that say these tokens one after another, as far as there are any."""
+        return tuple(min(drafts) for drafts in self._standing(tokens))
+
     def after(self, tokens: Sequence[int]) -> DraftBlock | None:
-        """What a chain without proposals says after these tokens; None if it says others, or no more."""
-        count = len(tokens)
-        if len(self.tokens) <= count or self.tokens[:count] != tuple(tokens):
+        """What a block without proposals says after these tokens; None if it says others, or no more."""
+        standing = self._standing(tokens)
+        if len(standing) < len(tokens):
             return None
-        return DraftBlock(self.tokens[count:], self.max_q[count:])
+        kept = dict.fromkeys(standing[-1] if standing else {-1}, -1)
+        rest: list[int] = []
+        for draft in range(len(self.tokens)):
+            if draft not in kept and self.parent(draft) in kept:
+                kept[draft] = len(rest)
+                rest.append(draft)
+        if not rest:
+            return None
+        parents = None if self.parents is None else tuple(kept[self.parent(draft)] for draft in rest)
+        return DraftBlock(
+            tuple(self.tokens[draft] for draft in rest), tuple(self.max_q[draft] for draft in rest), parents
+        )
+
+    def _standing(self, tokens: Sequence[int]) -> list[set[int]]:
+        """For each of these tokens the drafts that say it after those before; siblings may say the same."""
+        here, standing = {-1}, []
+        for token in tokens:
+            drafts = range(len(self.tokens))
+            here = {each for each in drafts if self.tokens[each] == token and self.parent(each) in here}
+            if not here:
+                break
+            standing.append(here)
+        return standing
 
     def first(self, count: int) -> DraftBlock:
         """The block of the first `count` drafts, everything about the others left out."""

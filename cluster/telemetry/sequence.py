@@ -71,8 +71,11 @@ class SequenceTrace:
         self._end(names.SPAN_PREFILL, None, at)
         self._begin(names.SPAN_QUEUE, at)
 
-    def round_began(self, index: int, base: int, plan_length: int, at: int | None = None) -> None:
-        """base: committed tokens, the prompt included; plan_length: 0 is plain decoding."""
+    def round_began(
+        self, index: int, base: int, plan_length: int, plan_width: int = 1, at: int | None = None
+    ) -> None:
+        """base: committed tokens, the prompt included; plan_length: drafts one after another, 0 is plain
+        decoding; plan_width: drafts at each position, told of trees alone."""
         if self._rounds_left == 0:
             return
         self._rounds_left -= 1
@@ -81,6 +84,8 @@ class SequenceTrace:
             names.ROUND_BASE: base,
             names.PLAN_LENGTH: plan_length,
         }
+        if plan_width > 1:
+            attributes[names.PLAN_WIDTH] = plan_width
         self._begin(names.SPAN_ROUND, at, attributes)
 
     def draft_began(self, at: int | None = None) -> str:

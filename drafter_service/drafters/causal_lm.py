@@ -14,7 +14,6 @@ from transformers.cache_utils import DynamicSlidingWindowLayer
 from cluster.drafting.drafter import DraftingError, DraftJob, within
 from cluster.drafting.features import FeaturesInfo
 from cluster.speculation.messages import DraftBlock, SessionSpec
-from cluster.speculation.sampling import target_probs
 from drafter_service.drafters.drawing import drawing
 
 if TYPE_CHECKING:
@@ -54,7 +53,8 @@ class CausalLmDrafter:
     """Draws each token from the model's own distribution after the request's transforms.
 
     Under `coupled` the draw uses Gumbel noise of the session's key at the token's absolute position, the
-    verifier's own, so that draft and target agree as often as their distributions let them. A law that
+    verifier's own, so that draft and target agree as often as their distributions let them; a tree has the
+    next to win beside each token, from the same rows, so that it takes no further forward. A law that
     needs proposals gets each token drawn from the truncated row that is sent with it, by noise keyed by
     the round's base. Either way a repeated job has the same block.
     vocab_size: ids of the tokenizer; a model's padding rows beyond it are never proposed. context:
@@ -99,32 +99,31 @@ class CausalLmDrafter:
                 session.forget()
             return DraftBlock()
         try:
-            return self._continue(session, tokens, length, job.stop_below)
+            return self._continue(session, tokens, length, job)
         except Exception as error:
             # Layers may have been extended unevenly.
             session.forget()
             raise DraftingError(f"{self.model}: {error}") from error
 
-    def _continue(self, session: _Session, tokens: list[int], length: int, stop_below: float) -> DraftBlock:
+    def _continue(self, session: _Session, tokens: list[int], length: int, job: DraftJob) -> DraftBlock:
         session.roll_back(tokens)
         fresh = tokens[len(session.cached) :]
         if max(fresh) >= self._embedded:
             # On a GPU the look-up itself would end the process.
             raise ValueError(f"token {max(fresh)} is not among the model's {self._embedded}")
         session.settled = len(session.tokens)
-        draw = drawing(session.spec, len(tokens))
+        draw = drawing(session.spec, len(tokens), job.width)
         while len(draw.tokens) < length:
-            probs = target_probs(self._logits(session, fresh), session.spec.sampling)[0]
-            if not draw.next(probs, stop_below):
+            if not draw.next(self._logits(session, fresh), job.stop_below):
                 break
             fresh = draw.tokens[-1:]
         return draw.block()
 
     @torch.inference_mode()
     def _logits(self, session: _Session, fresh: list[int]) -> Tensor:
-        """Logits after the last of `fresh`: float32 [1, vocab]; appends them all to the cache."""
+        """Logits after the last of `fresh`: float32 [vocab]; appends them all to the cache."""
         ids = torch.tensor([fresh], device=self._model.device)
         output = self._model(ids, cache=session.cache, use_cache=True, logits_to_keep=1)
         session.cached.extend(fresh)
-        logits: Tensor = output.logits[:, -1, : self._vocab_size].float()
+        logits: Tensor = output.logits[0, -1, : self._vocab_size].float()
         return logits

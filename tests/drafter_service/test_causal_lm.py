@@ -252,3 +252,41 @@ def test_a_state_without_rollback_is_refused(llama):
 
     with pytest.raises(ValueError, match="rolled back"):
         drafter_of(Recurrent())
+
+
+def trunk(tree):
+    """The first draft at each position, one after the other."""
+    path, children = [], tree.children(-1)
+    while children:
+        path.append(children[0])
+        children = tree.children(path[-1])
+    return path
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+def test_a_tree_is_the_chain_with_those_beside_it_that_would_win_next(llama, sampling):
+    text = [3, 1, 4, 1, 5, 4]
+    [chain], [tree] = (
+        opened(llama, COUPLED, sampling).draft([DraftJob(1, (4,), 5, width=width)]) for width in (1, 3)
+    )
+    path = trunk(tree)
+    assert tuple(tree.tokens[draft] for draft in path) == chain.tokens
+    assert [tree.max_q[draft] for draft in path] == pytest.approx(chain.max_q)
+    for k, above in enumerate([-1, *path[:-1]]):
+        logits = llama(torch.tensor([[*text, *chain.tokens[:k]]]), use_cache=False).logits[0, -1:].float()
+        scores = logits[0].double()
+        if sampling.temperature:
+            position = len(text) + k
+            scores = target_probs(logits, sampling)[0].double().log()
+            scores += Noise(SEED, 0).gumbel(position, len(scores))
+        best = scores.topk(3)
+        finite = int(best.values.isfinite().sum())
+        assert [tree.tokens[draft] for draft in tree.children(above)] == best.indices[:finite].tolist()
+    for draft in set(range(len(tree.tokens))) - set(path):
+        assert tree.children(draft) == []
+
+
+def test_a_law_that_sends_rows_gets_a_chain_however_wide_it_asks(llama):
+    [chain], [same] = (opened(llama, REJECTION).draft([DraftJob(1, (), 4, width=each)]) for each in (1, 3))
+    assert (same.tokens, same.parents) == (chain.tokens, None)

@@ -97,3 +97,33 @@ def test_a_forecast_that_would_be_long_is_cut_and_says_so():
         assert len(forecast.outcomes) == 64
         assert not forecast.exhaustive
     assert drafter.draft([DraftJob(1, (7,), 2)])[0].tokens == (8,)
+
+
+@given(few_tokens, st.integers(1, 3), st.integers(0, 8), st.integers(2, 4))
+def test_a_tree_is_made_of_continuations_that_did_occur_and_begins_with_the_chain(
+    prompt, minimum, length, width
+):
+    drafter = NgramDrafter(minimum, minimum + 4)
+    drafter.open(spec(5, prompt))
+    [chain], [tree] = (drafter.draft([DraftJob(5, (), length, width=each)]) for each in (1, width))
+    count = len(tree.tokens)
+    assert tree.tokens[: len(chain.tokens)] == chain.tokens
+    assert count <= length * width
+    assert tree.depth() <= length
+    assert tree.max_q == (1.0,) * count
+    ends = {
+        end
+        for end in range(minimum, len(prompt))
+        if prompt[end - minimum : end] == prompt[len(prompt) - minimum :]
+    }
+    for draft in range(-1, count):
+        children = tree.children(draft)
+        # Siblings are different, and as many as were asked for.
+        assert len({tree.tokens[each] for each in children}) == len(children) <= width
+    for draft in range(count):
+        path = [draft]
+        while tree.parent(path[0]) >= 0:
+            path.insert(0, tree.parent(path[0]))
+        said = [tree.tokens[each] for each in path]
+        # What lies beyond the text are the drafts themselves.
+        assert any([*prompt, *said][end : end + len(said)] == said for end in ends)

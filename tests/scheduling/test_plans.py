@@ -286,9 +286,10 @@ def leaves(kind):
 
 def test_a_history_is_made_of_counts_times_and_labels_and_cannot_be_changed():
     assert leaves(History) <= PLAIN
-    # What may come in sequence are rounds, and of a round the statistics that precede its tokens.
+    # What may come in sequence are rounds, and of a round statistics that precede its tokens, and which of
+    # siblings were accepted.
     hints = get_type_hints(Round)
-    assert [name for name, kind in hints.items() if get_args(kind)] == ["max_q"]
+    assert [name for name, kind in hints.items() if get_args(kind)] == ["max_q", "ranks"]
     assert get_args(hints["max_q"])[0] is float
     with pytest.raises(FrozenInstanceError):
         History(1, 2).committed = 3
@@ -323,3 +324,45 @@ def test_mypy_refuses_a_planner_that_asks_for_drafted_tokens(tmp_path):
     refused = complaints("drafted_tokens", "tokens")
     assert '"History" has no attribute "drafted_tokens"' in refused
     assert '"Frontier" has no attribute "tokens"' in refused
+
+
+# Rows that cost next to nothing, and rows that cost as much as steps.
+CHEAP, DEAR = VerifyCost((1, 64), (0.1, 0.101)), VerifyCost((1, 2), (0.1, 0.2))
+# The second of siblings was right wherever the first was not, and the block went on behind it.
+RESCUED = (Round(4, 4, 4, True, (0.5,) * 4, 2, (0, 1, 0, 1), 0, 2.0),) * 20
+
+
+def test_trees_are_planned_where_siblings_are_right_and_rows_are_cheap():
+    wide = GoodputPlanner(4, width=3)
+    history = History(50, 500, RESCUED, verify=CHEAP)
+    assert wide.plan(history).width > 1
+    assert wide.plan(replace(history, verify=DEAR)).width == 1
+    assert wide.plan(replace(history, waits=True)).width == 1
+    assert GoodputPlanner(4).plan(history).width == 1
+    # Where siblings never help, rows that cost a little are not worth it.
+    useless = (Round(4, 4, 1, True, (0.5,) * 2, 3, (0,), 3, 3.0),) * 30
+    assert wide.plan(replace(history, rounds=useless, verify=COST)).width == 1
+    assert FixedPlanner(4, width=3).plan(history).width == 3
+
+
+def test_what_a_tree_is_expected_to_bring_is_what_siblings_add_to_a_chain():
+    plain = outlook(History(50, 500, past(4, 4, 40)), 4)
+    tree = outlook(History(50, 500, past(4, 4, 40)), 4, 2)
+    # All first drafts are accepted: there is nothing to save, and twice the rows.
+    assert tree.tokens == pytest.approx(plain.tokens, abs=0.1)
+    assert tree.rows == pytest.approx([2 * rows for rows in plain.rows])
+    chain, tree = (outlook(History(50, 500, RESCUED), 4, width) for width in (1, 2))
+    # Half of the first drafts are, and then as a rule another.
+    assert chain.tokens[4] < 2.2
+    assert tree.tokens[4] > 3.5
+    assert tree.tokens == tuple(sorted(tree.tokens))
+
+
+def test_experience_of_siblings_is_shared_by_requests_of_a_domain():
+    measured_so_far = Measurements(None)
+    for _ in range(10):
+        measured_so_far.decided("chat", "pool", RESCUED[0])
+    known = measured_so_far.experience("chat", "pool")
+    assert (known.tried, known.accepted, known.later_tried, known.later_right) == (40, 20, 20, 20)
+    new, old = (History(50, 500, experience=each) for each in (known, Experience(40, 20, 20, 0)))
+    assert outlook(new, 4, 2).tokens[4] > outlook(old, 4, 2).tokens[4]

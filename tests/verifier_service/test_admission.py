@@ -41,7 +41,7 @@ def admitted(planner, laws_and_blocks):
     measurements = Measurements(COST)
     # Steps before this one, so that admission has figures to go by.
     for _ in range(4):
-        measurements.step_begins([(0.9, 0.4), (0.7,)])
+        measurements.step_begins([DraftBlock((1, 1), (0.9, 0.4)), DraftBlock((1,), (0.7,))])
     sequences = [ready(law, block) for law, block in laws_and_blocks]
     batch = compose(sequences, planner, STEP_ROWS, measurements, lambda sequence: True)
     rows = {id(sequence): len(each.tokens) - 1 for sequence, each in batch}

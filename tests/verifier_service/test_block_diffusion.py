@@ -208,13 +208,15 @@ def holds_what_the_stock_model_says(made, drafter):
             torch.testing.assert_close(rows.float(), projection(features), atol=near, rtol=near)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("selects", [False, True])
-def test_answers_are_those_of_plain_decoding(made, asked, loop, selects, dtype):
+@pytest.mark.parametrize(
+    ("selects", "dtype", "width"),
+    [(False, "float32", 1), (True, "float32", 3), (False, "bfloat16", 3), (True, "bfloat16", 1)],
+)
+def test_answers_are_those_of_plain_decoding(made, asked, loop, selects, dtype, width):
     service = made(selects, dtype)
     with (
         serving(service.drafter(), loop) as (address, drafter),
-        verifying(service, address, loop) as (
+        verifying(service, address, loop, block_width=width) as (
             engine,
             remote,
         ),
@@ -230,9 +232,10 @@ def test_answers_are_those_of_plain_decoding(made, asked, loop, selects, dtype):
                 for name in ("accepted_tokens", "draft_tokens")
             )
             # Greedy answers go round in circles that a random drafter does not know.
-            assert (0.02 if sampling is WARM else 0) < accepted / drafted < 0.95
+            assert (0.02 / width if sampling is WARM else 0) < accepted / drafted < 0.95
             assert not any(each.fallbacks for each in provenances)
-        assert not remote.dropped
+        # A block may be under way when its answer ends.
+        assert set(remote.dropped) <= {"sequence"}
         holds_what_the_stock_model_says(service, drafter)
 
 

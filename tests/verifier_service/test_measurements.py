@@ -3,6 +3,7 @@
 import pytest
 
 from cluster.scheduling import Budget, Round, VerifyCost
+from cluster.speculation.messages import DraftBlock
 from verifier_service.measurements import Measurements
 from verifier_service.profiling import profile
 
@@ -61,7 +62,7 @@ def test_experience_is_by_domain_and_drafter_and_fades():
 def test_admission_uses_figures_of_two_steps_ago():
     measured, seen = Measurements(COST), []
     for step in range(5):
-        measured.step_begins([(0.1 * step,)])
+        measured.step_begins([DraftBlock((1,), (0.1 * step,))])
         seen.append(measured.budget(rows=4, base_rows=1, keys=0.0))
         measured.stepped(1, 1, 0, 1, 0.2)
     assert seen[0] == seen[1] == Budget(4)

@@ -178,13 +178,13 @@ def test_an_admission_that_looks_at_drafts_is_caught(loaded, spec, request_for, 
     prepare = Admission.prepare
 
     def peeking(self, sequence):
-        planned = sequence.planned
+        length = sequence.length
         if sequence.block.tokens and sequence.block.tokens[0] % 2:
-            sequence.planned += PAGE
+            sequence.length += PAGE
         try:
             return prepare(self, sequence)
         finally:
-            sequence.planned = planned
+            sequence.length = length
 
     monkeypatch.setattr(Admission, "prepare", peeking)
     logs = [run_with(each, loaded, spec, request_for, monkeypatch) for each in (next_one, some_other)]

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from cluster.scheduling import FixedPlanner, Round
 from cluster.speculation.law import COUPLED, NONE, REJECTION
-from cluster.speculation.messages import BlockPlan, DraftBlock
+from cluster.speculation.messages import BlockPlan
 from tests.verifier_service.helpers import accounted, alone, answered
 from verifier_service.batch import Answer
-from verifier_service.under_way import compared
 
 
 @dataclass(frozen=True)
@@ -121,14 +120,6 @@ def test_a_block_that_was_overtaken_by_other_tokens_is_dropped_and_another_asked
     provenance = finish(engine, answer, port, text)
     assert answer.token_ids == text[-len(answer.token_ids) :]
     assert provenance.fallbacks == {}
-
-
-def test_what_is_learned_of_a_block_of_which_nothing_is_left():
-    block = DraftBlock((1, 2, 3), (0.9, 0.8, 0.7))
-    assert compared(block, 4, (1, 2, 3, 9)) == Round(4, 3, 3, True, (0.9, 0.8, 0.7))
-    assert compared(block, 4, (1, 9)) == Round(4, 2, 1, False, (0.9, 0.8))
-    assert compared(block, 4, (1, 2, 9)) == Round(4, 3, 2, True, (0.9, 0.8, 0.7))
-    assert compared(DraftBlock(), 4, (1,)) == Round(4, 0, 0, True, ())
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -45,7 +45,9 @@ class LocalDrafting:
         block, fallback, detail = None, None, ""
         fused = self._fused.pop(ticket.sequence, None)
         rows = torch.cat(fused) if fused else None
-        job = DraftJob(ticket.sequence, ticket.committed, asked, ticket.stop_below, fused=rows)
+        job = DraftJob(
+            ticket.sequence, ticket.committed, asked, ticket.stop_below, fused=rows, width=ticket.width
+        )
         try:
             [block] = self._drafter.draft([job])
         except Exception as error:

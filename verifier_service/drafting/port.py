@@ -35,7 +35,8 @@ class DraftTicket:
 
     plan_id: unique to the engine; committed: tokens since this sequence's last ticket (the first
     ticket's follow the prompt); prefix_hash: over prompt and all committed tokens; base: their count;
-    stop_below, ahead: as planned (`BlockPlan`); a port may leave the grant to draft ahead unused.
+    length, stop_below, ahead, width: as planned (`BlockPlan`); a port may leave the grant to draft ahead
+    unused.
     """
 
     sequence: int
@@ -47,6 +48,7 @@ class DraftTicket:
     traceparent: str
     stop_below: float = 0.0
     ahead: int = 0
+    width: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -304,7 +304,7 @@ class RemoteDrafting:
             return
         assert ticket is not None  # or `mismatch` had said "plan"
         try:
-            content = checked(block, sequence.asked, self._vocab_size)
+            content = checked(block, sequence.asked, self._vocab_size, ticket.width)
         except ValueError as error:
             self.dropped["invalid"] += 1
             self._without(sequence, ticket, Fallback.INVALID_BLOCK, str(error))

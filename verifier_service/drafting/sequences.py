@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from cluster.drafting.wire import MAX_FEATURES_BYTES, feature_rows, open_message, take_proposal
+from cluster.drafting.wire import MAX_FEATURES_BYTES, feature_rows, open_message, take_parents, take_proposal
 from cluster.speculation.messages import DraftBlock, SessionSpec
 from truedraft.v1 import drafting_pb2
 from verifier_service.drafting.checking import fault_of
@@ -33,11 +33,11 @@ class Sequence:
 
     link: to the replica that drafts for it, None without one; moves: it is to draft elsewhere from its next
     plan on; stream: number of the stream that `epoch` was opened on, 0 for none; ticket: to be answered;
-    asked: tokens that the drafter was asked for; last: the latest ticket that a block answered; foretold: its
-    plan, if a forecast had told that block; grants: the latest to draft ahead, plan and length; reopened: the
-    plan that the sequence was opened again for; refused: why this stream's drafter will not take it; fused:
-    features of its first tokens, in pieces, and fed, how many of the pieces, and of how many tokens, the
-    drafter has in this epoch.
+    asked: tokens that the drafter was asked for, one after another; last: the latest ticket that a block
+    answered; foretold: its plan, if a forecast had told that block; grants: the latest to draft ahead, plan
+    and length; reopened: the plan that the sequence was opened again for; refused: why this stream's drafter
+    will not take it; fused: features of its first tokens, in pieces, and fed, how many of the pieces, and of
+    how many tokens, the drafter has in this epoch.
     """
 
     spec: SessionSpec
@@ -103,6 +103,7 @@ class Sequence:
             stop_below=ticket.stop_below,
             ahead_length=ticket.ahead,
             held=held,
+            width=ticket.width,
         )
 
     def granted(self, plan_id: int) -> int:
@@ -138,16 +139,19 @@ def forecast_of(
     return Told(sequence.last, blocks, exhaustive, forecast.draft_time_ns * 1e-9, connection)
 
 
-def checked(block: drafting_pb2.Block | drafting_pb2.Outcome, length: int, vocab_size: int) -> DraftBlock:
-    """The block's content. Raises ValueError saying what is wrong with it."""
+def checked(
+    block: drafting_pb2.Block | drafting_pb2.Outcome, length: int, vocab_size: int, width: int = 1
+) -> DraftBlock:
+    """The block's content; length, width: as asked for. Raises ValueError saying what is wrong with it."""
     # Sums in single precision may end a little above 1.
     if not all(math.isfinite(q) and 0.0 <= q <= 1.001 for q in block.max_q):
         raise ValueError("a statistic is no probability")
     content = DraftBlock(
         tokens=tuple(block.ids),
         max_q=tuple(min(q, 1.0) for q in block.max_q),
+        parents=take_parents(block) if isinstance(block, drafting_pb2.Block) else None,
         proposal=take_proposal(block) if isinstance(block, drafting_pb2.Block) else None,
     )
-    if fault := fault_of(content, length, vocab_size):
+    if fault := fault_of(content, length, vocab_size, width):
         raise ValueError(fault)
     return content

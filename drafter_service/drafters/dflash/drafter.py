@@ -12,7 +12,6 @@ from torch import Tensor
 from cluster.drafting.drafter import DraftingError, DraftJob, within
 from cluster.drafting.features import FeaturesInfo
 from cluster.speculation.messages import DraftBlock, SessionSpec
-from cluster.speculation.sampling import target_probs
 from drafter_service.drafters.dflash.loading import Borrowed
 from drafter_service.drafters.dflash.model import BlockDiffusionModel, Context
 from drafter_service.drafters.drawing import drawing
@@ -85,11 +84,11 @@ class BlockDiffusionDrafter:
             # After a guess there are no features.
             if length < 1 or job.guess or session.context.length != session.tokens - 1:
                 return DraftBlock()
-            return self._block(session, length, job.stop_below)
+            return self._block(session, length, job)
         except (RuntimeError, ValueError) as error:
             raise DraftingError(f"{self.model}: {error}") from error
 
-    def _block(self, session: _Session, length: int, stop_below: float) -> DraftBlock:
+    def _block(self, session: _Session, length: int, job: DraftJob) -> DraftBlock:
         network, borrowed = self._network, self._borrowed
         embedding = borrowed.embedding
         ids = torch.full((length + 1,), network.config.mask_id, device=embedding.device)
@@ -98,11 +97,10 @@ class BlockDiffusionDrafter:
         at = torch.arange(session.context.length, session.context.length + length + 1, device=ids.device)
         rows = network(embedded, at[None], session.context)[0, 1:]
         logits = self._logits(rows)
-        sampling = session.spec.sampling
-        draw = drawing(session.spec, session.tokens)
+        draw = drawing(session.spec, session.tokens, job.width)
         if network.candidate_selector is None:
-            for row in target_probs(self._over_vocabulary(logits), sampling):
-                if not draw.next(row, stop_below):
+            for row in self._over_vocabulary(logits):
+                if not draw.next(row, job.stop_below):
                     break
             return draw.block()
         selector, before = network.candidate_selector, session.anchor
@@ -113,7 +111,7 @@ class BlockDiffusionDrafter:
             row = scores.new_full((self._vocab_size,), float("-inf"), dtype=torch.float32)
             kept = candidates[k] < self._vocab_size
             row[candidates[k][kept]] = scores[kept].float()
-            if not draw.next(target_probs(row[None], sampling)[0], stop_below):
+            if not draw.next(row, job.stop_below):
                 break
             before = draw.tokens[-1]
         return draw.block()

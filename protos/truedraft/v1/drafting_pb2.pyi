@@ -153,7 +153,7 @@ class Open(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., prompt_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_inference_pb2.Sampling, _Mapping]] = ..., law: _Optional[str] = ..., noise_key: _Optional[int] = ..., proposal_entries: _Optional[int] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("sequence", "epoch", "plan_id", "base_committed_len", "committed_ids", "prefix_hash", "block_length", "traceparent", "stop_below", "ahead_length", "held")
+    __slots__ = ("sequence", "epoch", "plan_id", "base_committed_len", "committed_ids", "prefix_hash", "block_length", "traceparent", "stop_below", "ahead_length", "held", "width")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     PLAN_ID_FIELD_NUMBER: _ClassVar[int]
@@ -165,6 +165,7 @@ class Plan(_message.Message):
     STOP_BELOW_FIELD_NUMBER: _ClassVar[int]
     AHEAD_LENGTH_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     epoch: int
     plan_id: int
@@ -176,10 +177,11 @@ class Plan(_message.Message):
     stop_below: float
     ahead_length: int
     held: bool
-    def __init__(self, sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., plan_id: _Optional[int] = ..., base_committed_len: _Optional[int] = ..., committed_ids: _Optional[_Iterable[int]] = ..., prefix_hash: _Optional[bytes] = ..., block_length: _Optional[int] = ..., traceparent: _Optional[str] = ..., stop_below: _Optional[float] = ..., ahead_length: _Optional[int] = ..., held: _Optional[bool] = ...) -> None: ...
+    width: int
+    def __init__(self, sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., plan_id: _Optional[int] = ..., base_committed_len: _Optional[int] = ..., committed_ids: _Optional[_Iterable[int]] = ..., prefix_hash: _Optional[bytes] = ..., block_length: _Optional[int] = ..., traceparent: _Optional[str] = ..., stop_below: _Optional[float] = ..., ahead_length: _Optional[int] = ..., held: _Optional[bool] = ..., width: _Optional[int] = ...) -> None: ...
 
 class Block(_message.Message):
-    __slots__ = ("sequence", "epoch", "plan_id", "incarnation", "prefix_hash", "ids", "max_q", "stop_reason", "draft_time_ns", "traceparent", "proposal_entries", "proposal_ids", "proposal_probs")
+    __slots__ = ("sequence", "epoch", "plan_id", "incarnation", "prefix_hash", "ids", "max_q", "stop_reason", "draft_time_ns", "traceparent", "proposal_entries", "proposal_ids", "proposal_probs", "parents")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     PLAN_ID_FIELD_NUMBER: _ClassVar[int]
@@ -193,6 +195,7 @@ class Block(_message.Message):
     PROPOSAL_ENTRIES_FIELD_NUMBER: _ClassVar[int]
     PROPOSAL_IDS_FIELD_NUMBER: _ClassVar[int]
     PROPOSAL_PROBS_FIELD_NUMBER: _ClassVar[int]
+    PARENTS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     epoch: int
     plan_id: int
@@ -206,7 +209,8 @@ class Block(_message.Message):
     proposal_entries: int
     proposal_ids: bytes
     proposal_probs: bytes
-    def __init__(self, sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., plan_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., prefix_hash: _Optional[bytes] = ..., ids: _Optional[_Iterable[int]] = ..., max_q: _Optional[_Iterable[float]] = ..., stop_reason: _Optional[_Union[StopReason, str]] = ..., draft_time_ns: _Optional[int] = ..., traceparent: _Optional[str] = ..., proposal_entries: _Optional[int] = ..., proposal_ids: _Optional[bytes] = ..., proposal_probs: _Optional[bytes] = ...) -> None: ...
+    parents: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., plan_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., prefix_hash: _Optional[bytes] = ..., ids: _Optional[_Iterable[int]] = ..., max_q: _Optional[_Iterable[float]] = ..., stop_reason: _Optional[_Union[StopReason, str]] = ..., draft_time_ns: _Optional[int] = ..., traceparent: _Optional[str] = ..., proposal_entries: _Optional[int] = ..., proposal_ids: _Optional[bytes] = ..., proposal_probs: _Optional[bytes] = ..., parents: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Forecast(_message.Message):
     __slots__ = ("sequence", "epoch", "plan_id", "incarnation", "outcomes", "exhaustive", "draft_time_ns")

@@ -189,3 +189,16 @@ def test_sessions_are_apart_and_close(made, fused):
     drafter.close(1)
     with pytest.raises(KeyError):
         drafter.draft([DraftJob(1, (), 6)])
+
+
+@pytest.mark.parametrize("selects", [False, True], ids=["dflash", "dflash2"])
+@pytest.mark.parametrize("sampling", [GREEDY, WARM], ids=str)
+def test_a_tree_is_the_chain_with_siblings(made, fused, selects, sampling):
+    chain, tree = (first(made(selects=selects), fused, 6, sampling=sampling, width=width) for width in (1, 3))
+    here, said = -1, []
+    while children := tree.children(here):
+        assert len(children) == len({tree.tokens[each] for each in children}) == 3
+        here = children[0]
+        said.append(tree.tokens[here])
+    assert tuple(said) == chain.tokens
+    assert len(tree.tokens) == 18

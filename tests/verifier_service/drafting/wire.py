@@ -35,7 +35,7 @@ class Side:
         self.texts[sequence] = list(prompt)
         self.remote.open(spec(sequence, prompt))
 
-    def ask(self, sequence=1, committed=(), length=4, ahead=0):
+    def ask(self, sequence=1, committed=(), length=4, ahead=0, width=1):
         text = self.texts[sequence]
         text.extend(committed)
         self.plan += 1
@@ -49,6 +49,7 @@ class Side:
                 length,
                 "",
                 ahead=ahead,
+                width=width,
             )
         )
 
