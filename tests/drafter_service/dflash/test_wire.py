@@ -12,7 +12,7 @@ from drafter_service.drafters.dflash.drafter import BlockDiffusionDrafter
 from drafter_service.drafters.dflash.loading import Borrowed, load_network
 from tests.drafter_service.dflash.checkpoints import HIDDEN, VOCAB, build_drafter
 from tests.drafting.helpers import GREEDY, spec
-from tests.verifier_service.drafting.test_remote import HELLO, server, side
+from tests.verifier_service.drafting.wire import HELLO, server, side
 from verifier_service.drafting.remote import HelloInfo
 
 PROMPT = tuple(range(20, 32))
