@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
@@ -37,20 +38,26 @@ class ClusterUnderTest:
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterUnderTest]:
+def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random model that fits in a test."""
+    from cluster.checkpoints.tiny import build_tiny
+
+    return build_tiny(tmp_path_factory.mktemp("models") / "tiny", seed=1)
+
+
+@pytest.fixture(scope="session")
+def cluster(tiny_path: Path) -> Iterator[ClusterUnderTest]:
     """Emulated head, L4 and H100 nodes, a tiny random target and one n-gram drafter.
 
     A test that takes something away puts it back.
     """
     from cluster.app import running
-    from cluster.checkpoints.tiny import build_tiny
     from cluster.config import load_config
 
-    model = build_tiny(tmp_path_factory.mktemp("models") / "tiny", seed=1)
     config = load_config(
         None,
         [
-            f"model={model}",
+            f"model={tiny_path}",
             "emulation.enabled=true",
             "gateway.grpc_port=0",
             "gateway.http_port=0",

@@ -16,7 +16,6 @@ from cluster.bench.lossy.rounds import BLOCK, Round, acceptance_length, rounds
 from cluster.bench.lossy.run import text_places
 from cluster.bench.lossy.tasks import Task
 from cluster.bench.machine import Machine
-from cluster.checkpoints.tiny import build_tiny
 from cluster.speculation.catalogue import parse
 from cluster.speculation.law import REJECTION
 from cluster.speculation.messages import DraftBlock
@@ -31,9 +30,8 @@ Q = torch.tensor([[0.2, 0.3, 0.5, 0.0]])
 
 
 @pytest.fixture(scope="module")
-def loaded(tmp_path_factory):
-    path = build_tiny(tmp_path_factory.mktemp("models") / "tiny", seed=1)
-    return load_target(VerifierSpec(model=str(path), threads=1))
+def loaded(tiny_path):
+    return load_target(VerifierSpec(model=str(tiny_path), threads=1))
 
 
 def test_the_pitfall_by_hand():

@@ -52,11 +52,8 @@ async def test_what_is_sent_comes_whole_in_order_and_not_before_its_round_trip()
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    from cluster.checkpoints.tiny import build_tiny
-
-    path = build_tiny(tmp_path_factory.mktemp("models") / "tiny", seed=1)
-    spec = VerifierSpec(model=str(path), threads=1, kv_tokens=4096, audit=False)
+def tiny(tiny_path):
+    spec = VerifierSpec(model=str(tiny_path), threads=1, kv_tokens=4096, audit=False)
     return load_target(spec), spec
 
 

@@ -5,14 +5,13 @@ import pytest
 from cluster.bench.overhead.measuring import BARE, OBSERVING, Cost, costs, measure
 from cluster.bench.overhead.otlp_sink import sinking
 from cluster.bench.statistics import Ratio
-from cluster.checkpoints.tiny import build_tiny
 from cluster.telemetry.setup import shutdown
 from verifier_service.build import load_target
 from verifier_service.spec import VerifierSpec
 
 
-def test_every_kind_of_observation_is_measured(tmp_path):
-    spec = VerifierSpec(model=str(build_tiny(tmp_path / "tiny", seed=1)), threads=1, replay_share=0.0)
+def test_every_kind_of_observation_is_measured(tiny_path):
+    spec = VerifierSpec(model=str(tiny_path), threads=1, replay_share=0.0)
     loaded = load_target(spec)
     # Messages need no template here.
     loaded.tokenizer.chat_template = "{% for message in messages %}{{ message['content'][:20] }}{% endfor %}"

@@ -10,7 +10,6 @@ from cluster.bench.step import run as step_run
 from cluster.bench.step.alone import Alone
 from cluster.bench.step.parts import Workload, spent, texts, without_model
 from cluster.bench.step.run import Shape, as_json, measured, render
-from cluster.checkpoints.tiny import build_tiny
 from cluster.speculation.law import BLOCK, COUPLED, REJECTION
 from cluster.terminal import Output
 from verifier_service.build import load_target
@@ -20,8 +19,8 @@ LAWS = [COUPLED, REJECTION, BLOCK]
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    return str(build_tiny(tmp_path_factory.mktemp("models") / "tiny", seed=1))
+def path(tiny_path):
+    return str(tiny_path)
 
 
 def test_the_target_drafts_so_that_nearly_all_rows_are_walked(path):

@@ -19,8 +19,8 @@ from cluster.checkpoints.tiny import build_tiny
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    return resolve(str(build_tiny(tmp_path_factory.mktemp("tiny"), seed=1)))
+def checkpoint(tiny_path):
+    return resolve(str(tiny_path))
 
 
 @pytest.fixture(scope="module")

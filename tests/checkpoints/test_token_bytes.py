@@ -7,14 +7,13 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from cluster.checkpoints import load_tokenizer, resolve
-from cluster.checkpoints.tiny import IM_END, build_tiny
+from cluster.checkpoints.tiny import IM_END
 from cluster.checkpoints.token_bytes import TokenBytes
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    path = build_tiny(tmp_path_factory.mktemp("models") / "tiny", seed=1)
-    return load_tokenizer(resolve(str(path)))
+def tokenizer(tiny_path):
+    return load_tokenizer(resolve(str(tiny_path)))
 
 
 @given(text=st.text(max_size=20))

@@ -2,7 +2,6 @@
 
 import pytest
 
-from cluster.checkpoints.tiny import build_tiny
 from cluster.checks.chaos import disturb
 from cluster.speculation.law import COUPLED, REJECTION
 from verifier_service.build import load_target
@@ -10,8 +9,8 @@ from verifier_service.spec import VerifierSpec
 
 
 @pytest.fixture(scope="module")
-def spec(tmp_path_factory):
-    return VerifierSpec(model=str(build_tiny(tmp_path_factory.mktemp("models") / "tiny", seed=1)), threads=1)
+def spec(tiny_path):
+    return VerifierSpec(model=str(tiny_path), threads=1)
 
 
 @pytest.mark.parametrize("law", [COUPLED, REJECTION], ids=str)

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from cluster.checkpoints.tiny import build_tiny
 from cluster.checks import distribution
 from cluster.checks.continuations import Known, Scenario, look
 from cluster.checks.distribution import ALPHA, SCENARIOS, Finding, findings, sample
@@ -17,9 +16,8 @@ PROMPT = (40, 41, 42)
 
 
 @pytest.fixture(scope="module")
-def known(tmp_path_factory) -> Known:
-    path = build_tiny(tmp_path_factory.mktemp("models") / "tiny", seed=1)
-    target = load_target(VerifierSpec(model=str(path), threads=1)).model
+def known(tiny_path) -> Known:
+    target = load_target(VerifierSpec(model=str(tiny_path), threads=1)).model
     every = look(target, PROMPT, DRAWS)
     # Random weights are nearly indifferent; sharper rows leave χ² something to see in few draws.
     return Known(every.prompt, {prefix: 4.0 * logits for prefix, logits in every.logits.items()})

@@ -3,16 +3,14 @@
 import pytest
 import torch
 
-from cluster.checkpoints.tiny import build_tiny
 from cluster.checks.rows import SIZES, differing
 from verifier_service.build import load_target
 from verifier_service.spec import VerifierSpec
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    path = build_tiny(tmp_path_factory.mktemp("models") / "tiny", seed=1)
-    return load_target(VerifierSpec(model=str(path), threads=1))
+def tiny(tiny_path):
+    return load_target(VerifierSpec(model=str(tiny_path), threads=1))
 
 
 def test_every_row_is_that_of_single_rows(tiny):

@@ -2,7 +2,6 @@
 
 import pytest
 
-from cluster.checkpoints.tiny import build_tiny
 from cluster.checks import soak as soaking
 from cluster.checks.soak import FLAT, Outcome, soak
 from cluster.speculation.catalogue import LAWS
@@ -12,9 +11,8 @@ from verifier_service.spec import VerifierSpec
 
 
 @pytest.fixture(scope="module")
-def spec(tmp_path_factory):
-    path = build_tiny(tmp_path_factory.mktemp("models") / "tiny", seed=1)
-    return VerifierSpec(model=str(path), threads=1, kv_tokens=512, max_active=16)
+def spec(tiny_path):
+    return VerifierSpec(model=str(tiny_path), threads=1, kv_tokens=512, max_active=16)
 
 
 def soaked(spec, seconds):

@@ -7,7 +7,6 @@ import pytest
 from opentelemetry.trace import NoOpTracer
 from typer.testing import CliRunner
 
-from cluster.checkpoints.tiny import build_tiny
 from cluster.cli import app
 from cluster.client import Answer, Ask, as_dict
 from cluster.commands.replay import run, sentence
@@ -25,14 +24,9 @@ PROMPT = "one two three one two three one two"
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    return build_tiny(tmp_path_factory.mktemp("models") / "tiny", seed=1)
-
-
-@pytest.fixture(scope="module")
-def served(tiny):
+def served(tiny_path):
     """Answers as `generate --json` prints them, by law."""
-    spec = VerifierSpec(model=str(tiny), threads=1)
+    spec = VerifierSpec(model=str(tiny_path), threads=1)
     loaded = load_target(spec)
     engine = build_engine(loaded, spec, LocalDrafting(NgramDrafter()), NoOpTracer())
 
@@ -41,7 +35,7 @@ def served(tiny):
         sampling = Sampling(temperature=temperature)
         request = GenerationRequest("id", ids, sampling, law, law, 2**63 + 5, 24)
         [answer] = answer_all(engine, [request])
-        final = wire.to_answer(answer.finished, wire.Labels("id", str(tiny)))
+        final = wire.to_answer(answer.finished, wire.Labels("id", str(tiny_path)))
         whole = Answer(answer.text, answer.token_ids, final=final)
         return as_dict(whole, Ask(prompt=PROMPT, temperature=temperature, max_tokens=24, law=law.name))
 

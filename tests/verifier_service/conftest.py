@@ -6,18 +6,12 @@ from dataclasses import replace
 import pytest
 from opentelemetry.trace import NoOpTracer
 
-from cluster.checkpoints.tiny import build_tiny
 from cluster.scheduling import PlannerName
 from cluster.speculation.law import COUPLED
 from cluster.speculation.request import GenerationRequest
 from cluster.speculation.sampling import Sampling
 from verifier_service.build import build_engine, load_target
 from verifier_service.spec import VerifierSpec
-
-
-@pytest.fixture(scope="session")
-def tiny_path(tmp_path_factory):
-    return build_tiny(tmp_path_factory.mktemp("models") / "tiny", seed=1)
 
 
 @pytest.fixture(scope="session")

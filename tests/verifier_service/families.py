@@ -23,7 +23,8 @@ FAMILIES = {
 }
 
 
-def random_model(family, vocab):
+def random_model(family, vocab=500, **fields):
+    """Made by transformers itself. fields: of its configuration; those of FAMILIES unless given."""
     config = AutoConfig.for_model(
         family,
         vocab_size=vocab,
@@ -35,7 +36,7 @@ def random_model(family, vocab):
         initializer_range=0.15,
         tie_word_embeddings=False,
         pad_token_id=0,
-        **FAMILIES[family],
+        **(fields or FAMILIES.get(family, {})),
     )
     torch.manual_seed(4)
     return AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()

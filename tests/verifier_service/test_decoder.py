@@ -5,7 +5,8 @@ import copy
 import pytest
 import torch
 
-from tests.verifier_service.test_target import FAMILIES, GROUPED, NEXT, PROMPT, random_model
+from tests.verifier_service.families import random_model
+from tests.verifier_service.test_target import FAMILIES, GROUPED, NEXT, PROMPT
 from verifier_service import decoder
 from verifier_service.decoder import can_decode
 from verifier_service.packing import quantize

@@ -5,11 +5,11 @@ import itertools
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from cluster.checkpoints import load_model, resolve
 from cluster.checkpoints.tiny import build_tiny
 from cluster.kernels.attention import PAGE
+from tests.verifier_service.families import random_model
 from verifier_service.target import Rows, TargetModel
 
 PROMPT = [(5 * i * i + 1) % 500 for i in range(150)]
@@ -39,25 +39,6 @@ def test_a_rejected_draft_leaves_no_trace(loaded):
     [expected] = loaded.model.forward([Rows(clean, NEXT, len(PROMPT), len(NEXT))])
     [after] = loaded.model.forward([Rows(tried, NEXT, len(PROMPT), len(NEXT))])
     assert torch.equal(after, expected)
-
-
-def random_model(family, **fields):
-    """A random model of a family, made by transformers itself."""
-    config = AutoConfig.for_model(
-        family,
-        vocab_size=500,
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        max_position_embeddings=512,
-        initializer_range=0.15,
-        tie_word_embeddings=False,
-        pad_token_id=0,
-        **fields,
-    )
-    torch.manual_seed(4)
-    return AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
 
 
 GROUPED = {"num_key_value_heads": 2, "head_dim": 16}

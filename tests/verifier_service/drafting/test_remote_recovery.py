@@ -11,7 +11,7 @@ import pytest
 from cluster.drafting.wire import KEEPALIVE_INTERVAL_MS, KEEPALIVE_TIMEOUT_MS, PROTOCOL_VERSION
 from cluster.speculation.messages import PrefixHash
 from tests.drafting.helpers import ScriptedDrafter, expected, until
-from tests.verifier_service.drafting.wire import HELLO, Side, server, side
+from tests.verifier_service.drafting.wire import HELLO, Side, server, serving, side
 from truedraft.v1 import drafting_pb2 as pb
 from truedraft.v1 import drafting_pb2_grpc
 from verifier_service.drafting.port import DraftTicket, Fallback
@@ -49,18 +49,6 @@ class Faulting(drafting_pb2_grpc.DraftingServiceServicer):
 
     def plans_and_opens(self):
         return [message for kind, message in self.told if kind in ("open", "plan")]
-
-
-@contextlib.asynccontextmanager
-async def serving(servicer):
-    made = grpc.aio.server()
-    drafting_pb2_grpc.add_DraftingServiceServicer_to_server(servicer, made)
-    port = made.add_insecure_port("127.0.0.1:0")
-    await made.start()
-    try:
-        yield f"127.0.0.1:{port}"
-    finally:
-        await made.stop(0)
 
 
 async def test_a_lost_session_is_opened_again_and_the_plan_repeated():

@@ -106,15 +106,20 @@ class Misbehaving(drafting_pb2_grpc.DraftingServiceServicer):
 
 
 @contextlib.asynccontextmanager
-async def misbehaving(answer):
+async def serving(servicer):
+    """The address of a server of its own for this servicer."""
     made = grpc.aio.server()
-    drafting_pb2_grpc.add_DraftingServiceServicer_to_server(Misbehaving(answer), made)
+    drafting_pb2_grpc.add_DraftingServiceServicer_to_server(servicer, made)
     port = made.add_insecure_port("127.0.0.1:0")
     await made.start()
     try:
         yield f"127.0.0.1:{port}"
     finally:
         await made.stop(0)
+
+
+def misbehaving(answer):
+    return serving(Misbehaving(answer))
 
 
 def good(plan, **changes):
