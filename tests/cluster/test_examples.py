@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.cluster
-
-
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 

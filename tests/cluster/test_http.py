@@ -16,8 +16,6 @@ from tests.cluster.waiting import eventually
 from truedraft.v1 import inference_pb2 as pb
 
 pytestmark = pytest.mark.cluster
-
-
 PROMPT = "one two one two one two"
 
 

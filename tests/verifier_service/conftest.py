@@ -6,10 +6,12 @@ from dataclasses import replace
 import pytest
 from opentelemetry.trace import NoOpTracer
 
+from cluster.checkpoints import load_model, resolve
 from cluster.scheduling import PlannerName
 from cluster.speculation.law import COUPLED
 from cluster.speculation.request import GenerationRequest
 from cluster.speculation.sampling import Sampling
+from tests.verifier_service.helpers import Rows
 from verifier_service.build import build_engine, load_target
 from verifier_service.spec import VerifierSpec
 
@@ -61,3 +63,9 @@ def request_for(loaded):
         return replace(request, **fields)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def rows(tiny_path):
+    """The target's distributions by transformers, at temperature 1 on the three most probable tokens."""
+    return Rows(load_model(resolve(str(tiny_path)), "float32", "cpu"), Sampling(temperature=1.0, top_k=3))

@@ -13,14 +13,8 @@ from cluster.speculation.request import Committed
 from tests.gateway.helpers import FINISHED, SPEC, Characters, FakeEvents
 
 ANSWER = (Committed("he", (1,)), Committed("llo", (2,)), FINISHED)
-
-
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
-
-
 TEXT = {"prompt": "hi"}
-
-
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 
 

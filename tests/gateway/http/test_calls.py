@@ -10,8 +10,6 @@ CALLED = (
     Committed("1]}}\n</tool_call>", (3,)),
     FINISHED,
 )
-
-
 PIECES = [
     {
         "index": 0,

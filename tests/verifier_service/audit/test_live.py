@@ -6,11 +6,10 @@ from dataclasses import replace
 import pytest
 from opentelemetry.trace import NoOpTracer
 
-from cluster.checkpoints import load_model, resolve
 from cluster.drafting import NgramDrafter
 from cluster.speculation.law import BLOCK, COUPLED, NONE, REJECTION
 from cluster.speculation.sampling import Sampling
-from tests.verifier_service.helpers import Mimic, Rows, alone
+from tests.verifier_service.helpers import Mimic, alone
 from verifier_service import deciding
 from verifier_service.audit.replay import Replay
 from verifier_service.audit.subject import Subject
@@ -19,11 +18,6 @@ from verifier_service.build import build_engine
 from verifier_service.drafting.local import LocalDrafting
 
 FEW = Sampling(temperature=1.0, top_k=3)
-
-
-@pytest.fixture(scope="module")
-def rows(tiny_path):
-    return Rows(load_model(resolve(str(tiny_path)), "float32", "cpu"), FEW)
 
 
 def requests(request_for, law, count, **fields):
