@@ -49,7 +49,6 @@ class Replica:
     deployment: str
     replica: str
     pid: int
-    node_id: str
     labels: dict[str, str]
 
 
@@ -66,9 +65,7 @@ class Running:
         """Those that run now. deployment: gateway, verifier or drafter."""
         labels = {node["NodeID"]: dict(node["Labels"]) for node in _alive_nodes()}
         return [
-            Replica(
-                deployment, detail["replica_id"], detail["pid"], detail["node_id"], labels[detail["node_id"]]
-            )
+            Replica(deployment, detail["replica_id"], detail["pid"], labels[detail["node_id"]])
             for detail in _details(deployment)
             if detail["state"] == "RUNNING" and detail["node_id"] in labels
         ]
