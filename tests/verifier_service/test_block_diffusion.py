@@ -144,6 +144,16 @@ def serving(loaded, loop, ports=None):
         loop.do(server.stop())
 
 
+def connected(remote):
+    """Waits until it is."""
+    deadline = threading.Event()
+    for _ in range(1000):
+        if remote.state == "connected":
+            break
+        deadline.wait(0.01)
+    assert remote.state == "connected", remote.state
+
+
 @contextlib.contextmanager
 def verifying(made, address, loop, **fields):
     """An engine on a thread that drafts over gRPC; address: of the drafter, or what gives it."""
@@ -159,12 +169,7 @@ def verifying(made, address, loop, **fields):
     remote = RemoteDrafting(StaticResolver(address), hello, loop.loop)
     engine = made.engine(remote, **fields)
     try:
-        deadline = threading.Event()
-        for _ in range(1000):
-            if remote.state == "connected":
-                break
-            deadline.wait(0.01)
-        assert remote.state == "connected", remote.state
+        connected(remote)
         yield engine, remote
     finally:
         loop.do(remote.aclose())
@@ -354,14 +359,18 @@ def test_a_drafter_that_is_lost_costs_rounds_and_the_next_one_gets_what_is_kept(
         with contextlib.ExitStack() as first:
             found, before = first.enter_context(serving(service.drafter(), loop))
             address.append(found)
-            engine, _ = second.enter_context(verifying(service, lambda: address[-1], loop))
+            engine, remote = second.enter_context(verifying(service, lambda: address[-1], loop))
             answers = [Answer() for _ in requests]
             for each, answer in zip(requests, answers, strict=True):
                 engine.submit(each, answer.take)
             while before.drafted < 100:
                 engine.step()
+        for _ in range(5):
+            engine.step()
         found, after = second.enter_context(serving(service.drafter(), loop))
         address.append(found)
+        # Answers would be over before it is found.
+        connected(remote)
         while not all(answer.finished for answer in answers):
             engine.step()
         assert [answer.token_ids for answer in answers] == truths(service, requests)
