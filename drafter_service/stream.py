@@ -145,7 +145,11 @@ class Stream:
         told, session.told = session.told.get(plan.prefix_hash), {}
         if plan.held:
             # Where the forecast did not tell of this outcome, there is no block.
-            self._go_on(plan, session, (told or DraftBlock()).first(plan.block_length))
+            block = (told or DraftBlock()).first(plan.block_length)
+            span = self._span(plan)
+            span.set_attribute(names.DRAFT_TOKENS, len(block.tokens))
+            self._go_on(plan, session, block)
+            span.end()
         elif told is not None:
             self._answer(plan, session, self._span(plan), Drafted(told.first(plan.block_length)))
         else:
@@ -231,6 +235,7 @@ class Stream:
             names.DRAFTER_KIND: identity.kind,
             names.DRAFTER_REPLICA: identity.replica,
             names.PLAN_LENGTH: plan.block_length,
+            names.DRAFT_AHEAD: plan.held,
         }
         if plan.width > 1:
             attributes[names.PLAN_WIDTH] = plan.width

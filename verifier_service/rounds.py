@@ -198,7 +198,7 @@ class Rounds:
             request, waited = sequence.request, time.monotonic() - sequence.began
             self._meters.replied(request.law.name, request.domain, sequence.drafter, reply.fallback, waited)
         drafted = len(sequence.block.tokens)
-        sequence.trace.draft_ended(drafted, reply.drafter, reply.fallback, reply.detail)
+        sequence.trace.draft_ended(drafted, reply.drafter, reply.fallback, reply.detail, ahead=reply.ahead)
 
     def _drop(self, sequence: Sequence, learned: Round) -> None:
         """The block that was under way says nothing that is not decided: another is planned."""

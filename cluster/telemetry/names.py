@@ -73,6 +73,7 @@ TENANT: Final = "truedraft.tenant"
 # Counts, on the root span over the request, on a round over the round.
 ROUNDS: Final = "truedraft.rounds"
 DRAFT_TOKENS: Final = "truedraft.draft.tokens"
+DRAFT_AHEAD: Final = "truedraft.draft.ahead"
 ACCEPTED_TOKENS: Final = "truedraft.accepted.tokens"
 CORRECTION_TOKENS: Final = "truedraft.correction.tokens"
 BONUS_TOKENS: Final = "truedraft.bonus.tokens"

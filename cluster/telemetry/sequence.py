@@ -103,11 +103,12 @@ class SequenceTrace:
         fallback: str | None,
         detail: str = "",
         at: int | None = None,
+        ahead: bool = False,
     ) -> None:
-        """fallback: why there is no block, None when there is one."""
+        """fallback: why there is no block, None when there is one; ahead: it was drafted before the round."""
         if not self._live:
             return
-        attributes: Attributes = {names.DRAFT_TOKENS: drafted}
+        attributes: Attributes = {names.DRAFT_TOKENS: drafted, names.DRAFT_AHEAD: ahead}
         # The round says the same of its drafter, so that it can be searched for.
         shared: Attributes = {}
         if drafter is not None:

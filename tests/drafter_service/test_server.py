@@ -43,7 +43,9 @@ class Peer:
         message.MergeFrom(pb.Open(**changes))
         await self.say(open=message)
 
-    async def plan(self, text, committed=(), sequence=0, epoch=1, plan_id=1, length=4, traceparent=""):
+    async def plan(
+        self, text, committed=(), sequence=0, epoch=1, plan_id=1, length=4, traceparent="", **fields
+    ):
         await self.say(
             plan=pb.Plan(
                 sequence=sequence,
@@ -54,6 +56,7 @@ class Peer:
                 prefix_hash=PrefixHash([*text, *committed]).digest(),
                 block_length=length,
                 traceparent=traceparent,
+                **fields,
             )
         )
 
@@ -311,6 +314,23 @@ async def test_a_plan_has_a_server_span_that_its_block_continues(server, spans, 
     assert drafted.attributes[names.DRAFTER_MODEL] == "scripted"
     assert drafted.attributes[names.DRAFTER_REPLICA] == "replica-1"
     assert failed.status.status_code is StatusCode.ERROR
+
+
+async def test_a_plan_whose_block_was_told_before_has_a_span_as_well(server, spans):
+    trace = f"00-{'1' * 32}-{'2' * 16}-01"
+    async with peer(server) as verifier:
+        await verifier.open([1])
+        await verifier.plan([1], ahead_length=3, traceparent=trace)
+        block = tuple((await verifier.hear()).ids)
+        [outcome] = (await verifier.hear()).outcomes
+        bonus, *ahead = expected([1, *block], 4)
+        assert list(outcome.ids) == ahead
+        await verifier.plan([1], (*block, bonus), plan_id=2, ahead_length=3, traceparent=trace, held=True)
+        # The drafter was not asked, and its span is the held plan's.
+        await until(lambda: len(spans.get_finished_spans()) == 2)
+    asked, told = (dict(span.attributes) for span in spans.get_finished_spans())
+    assert not asked[names.DRAFT_AHEAD]
+    assert (told[names.DRAFT_AHEAD], told[names.DRAFT_TOKENS], told[names.PLAN_LENGTH]) == (True, 3, 4)
 
 
 async def test_ports_are_taken_from_the_range(drafter):

@@ -130,7 +130,7 @@ def test_the_attributes_of_a_round(recorder):
         "truedraft.accepted.tokens": 2,
         "truedraft.emitted.tokens": 3,
     }
-    assert draft.attributes == who | {"truedraft.draft.tokens": 4}
+    assert draft.attributes == who | {"truedraft.draft.tokens": 4, "truedraft.draft.ahead": False}
     assert verify.attributes == {
         "truedraft.batch.sequences": 2,
         "truedraft.batch.rows": 9,
@@ -168,6 +168,7 @@ def test_a_fallback_is_told_by_the_round_and_fails_the_draft_alone(recorder):
     assert (draft.status, draft.description) == ("ERROR", "no block within 40 ms")
     assert draft.attributes == {
         "truedraft.draft.tokens": 0,
+        "truedraft.draft.ahead": False,
         "truedraft.fallback.reason": "deadline",
         "error.type": "deadline",
     }
