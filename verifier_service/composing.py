@@ -150,4 +150,4 @@ def _rows(
     sequence: Sequence, tokens: list[int], start: int, wanted: int, above: tuple[int, ...] | None = None
 ) -> Rows:
     assert sequence.cache is not None
-    return Rows(sequence.cache, tokens, start, wanted, above)
+    return Rows(sequence.cache, tokens, start, wanted, above, sequence.request.adapter)

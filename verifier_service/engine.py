@@ -79,7 +79,7 @@ class Engine:
     ) -> None:
         self._target = target
         self._pool = pool
-        self._make = Maker(tokenizer, target.vocab_size, stop_ids, numerics, tracer)
+        self._make = Maker(tokenizer, target.vocab_size, stop_ids, numerics, tracer, target.adapters)
         self._planner = planner
         self.measurements = Measurements(profile)
         self._rounds = Rounds(planner, drafting, target.vocab_size, limits, self.measurements, meters)
@@ -106,6 +106,8 @@ class Engine:
         elif not self._admission.fits(tokens):
             room = self._pool.pages.count * PAGE
             sink(Failed(f"prompt and max_tokens are {tokens} tokens, and the verifier's cache holds {room}"))
+        elif request.adapter and request.adapter not in self._target.adapters:
+            sink(Failed(f"the verifier has no adapter {request.adapter!r}"))
         elif self._has_queue():
             try:
                 sequence = self._make(request, sink)

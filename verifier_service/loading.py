@@ -8,6 +8,7 @@ from typing import cast
 import torch
 from transformers import PreTrainedModel
 
+from cluster.checkpoints.adapters import read_adapter
 from cluster.checkpoints.loading import load_model
 from cluster.checkpoints.registry import Checkpoint, resolve
 from cluster.drafting.block_diffusion import Fusing
@@ -41,11 +42,15 @@ def target_of(
     fusing: Fusing | None = None,
     ranks: Ranks | None = None,
 ) -> TargetModel:
-    """The target, which takes the model over. ranks: of which this process is one. Raises ValueError."""
+    """The target, which takes the model over. ranks: of which this process is one. Raises ValueError;
+    CheckpointError for an adapter that cannot be read."""
     integers, shards = spec.dtype == INT8, None
+    if spec.adapters and ranks is not None:
+        raise ValueError("adapters need tensor_parallel_size = 1")
+    adapters = [read_adapter(name, Path(folder).expanduser()) for name, folder in spec.adapters]
     if ranks is not None:
         packed = spec.device == "cpu" and model.dtype == torch.float32
         shards = shard(model, ranks, packed, integers)
         # As a Module: transformers wraps `to` in a way that hides its signature.
         cast(torch.nn.Module, model).to(spec.device)
-    return TargetModel(model, weights_hash, spec.threads, integers, fusing, shards)
+    return TargetModel(model, weights_hash, spec.threads, integers, fusing, shards, adapters)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+
 from opentelemetry.trace import Tracer
 from transformers import PreTrainedTokenizerBase
 
@@ -15,7 +19,7 @@ from verifier_service.text import TextStream
 
 
 class Maker:
-    """What all sequences of an engine have in common. From any thread."""
+    """What all sequences of an engine have in common. From any thread. adapters: digests by name."""
 
     def __init__(
         self,
@@ -24,18 +28,27 @@ class Maker:
         stop_ids: frozenset[int],
         numerics: Numerics,
         tracer: Tracer,
+        adapters: Mapping[str, str],
     ) -> None:
         self._tokenizer = tokenizer
         self._stop_ids = stop_ids
         self._grammars = Grammars(tokenizer, vocab_size, stop_ids)
-        self._numerics = numerics
+        # An adapted target is a target of its own.
+        self._numerics = {"": numerics} | {
+            name: replace(numerics, weights_hash=_adapted(numerics.weights_hash, digest))
+            for name, digest in adapters.items()
+        }
         self._tracer = tracer
         self._detail = Detail.from_environment()
 
     def __call__(self, request: GenerationRequest, sink: Sink) -> Sequence:
-        """Raises GrammarError."""
+        """Raises GrammarError; KeyError for an adapter that is not loaded."""
         text = TextStream(self._tokenizer, request.stop, request.resumed_ids, request.controls.min_tokens)
         trace = SequenceTrace(self._tracer, request.traceparent, self._detail)
         ends = request.stop_ids if request.ignore_eos else request.stop_ids | self._stop_ids
         constraint = self._grammars.constraint(request.grammar) if request.grammar else None
-        return Sequence(request, sink, text, trace, self._numerics, ends, constraint)
+        return Sequence(request, sink, text, trace, self._numerics[request.adapter], ends, constraint)
+
+
+def _adapted(weights_hash: str, digest: str) -> str:
+    return hashlib.sha256(f"{weights_hash}+{digest}".encode()).hexdigest()

@@ -25,10 +25,10 @@ class DraftingMode(StrEnum):
 @dataclass(frozen=True, slots=True)
 class VerifierSpec:
     """model: a checkpoint reference; dtype: as torch names it, or INT8; threads: CPU threads, 0 for all
-    cores; tensor_parallel_size: processes that share the target; max_active: sequences in the batch;
-    max_queued: sequences that wait for their first place; kv_tokens: room in the KV cache;
-    prefix_caching: whether a request starts from pages that another of its tenant filled with the same
-    tokens;
+    cores; tensor_parallel_size: processes that share the target; adapters: names and folders of LoRA
+    adapters; max_active: sequences in the batch; max_queued: sequences that wait for their first place;
+    kv_tokens: room in the KV cache; prefix_caching: whether a request starts from pages that another of its
+    tenant filled with the same tokens;
     step_rows: token rows of one forward; planner: who decides how much is drafted; block_length,
     block_length_min: bounds of the drafts of a round, one after another; block_width: of those at each
     position, above 1 for trees under coupled; stop_below: max q before which a block ends;
@@ -49,6 +49,7 @@ class VerifierSpec:
     device: str = "cpu"
     threads: int = 0
     tensor_parallel_size: int = 1
+    adapters: tuple[tuple[str, str], ...] = ()
     cache_dir: str | None = None
     max_active: int = 16
     max_queued: int = 256

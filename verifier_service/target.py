@@ -13,11 +13,13 @@ from numba.core import config
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from cluster.checkpoints.adapters import Adapter
 from cluster.drafting.block_diffusion import Fusing
 from cluster.drafting.features import LayerTaps
 from cluster.kernels.attention import PAGE
 from cluster.speculation.provenance import Numerics
 from verifier_service import attention, packing
+from verifier_service.adapting import adapt
 from verifier_service.attention import Batch, Segment
 from verifier_service.decoder import Decoder, can_decode
 from verifier_service.fusing import Fuser, check_fusing
@@ -38,13 +40,15 @@ _CHECKED_TOKENS = 8192
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Rows of one sequence to compute: `tokens` after the first `start` of its text, in slots start.. of its
-    cache; the last `wanted` need logits. above: as of Segment, None where each row follows the one before."""
+    cache; the last `wanted` need logits. above: as of Segment, None where each row follows the one before;
+    adapter: its name, empty for the target itself."""
 
     cache: SequenceCache
     tokens: Sequence[int]
     start: int
     wanted: int
     above: tuple[int, ...] | None = None
+    adapter: str = ""
 
 
 class TargetModel:
@@ -53,7 +57,8 @@ class TargetModel:
     model: loaded, in evaluation mode; it is changed in place. threads: CPU threads, 0 for all cores;
     integers: the weights were rounded by `quantize` and are to be kept as int8; fusing: what drafters read,
     to be kept beside keys and values; shards: where it is a share of the model, for which this process is one
-    rank of several, of which rank 0 has the others do what it does. pool: of a few thousand tokens, for
+    rank of several, of which rank 0 has the others do what it does; adapters: that rows may go through, for
+    which layers are transformers'. pool: of a few thousand tokens, for
     checks and measurements; an engine has one of its own. Raises ValueError for a model that cannot
     run so: at once, or at its first forward for attention with a feature that is not implemented;
     CheckpointError for a drafter of another target.
@@ -67,6 +72,7 @@ class TargetModel:
         integers: bool = False,
         fusing: Fusing | None = None,
         shards: Shards | None = None,
+        adapters: Sequence[Adapter] = (),
     ) -> None:
         _refuse_unsupported(model)
         most: int = config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
@@ -90,8 +96,9 @@ class TargetModel:
         if integers and not self._ours:
             raise ValueError("weights in int8 run on a CPU alone")
         taps = fusing.info.layers if fusing is not None else ()
-        # It runs all layers in one call, in which nothing could be gathered from other ranks.
-        self._decoder = self._own_decoder(taps) if self._ours and shards is None else None
+        # It runs all layers in one call, in which nothing could be gathered from other ranks or added.
+        own = self._ours and shards is None and not adapters
+        self._decoder = self._own_decoder(taps) if own else None
         self._taps: LayerTaps | None = None
         if self._decoder is None:
             if taps:
@@ -103,6 +110,8 @@ class TargetModel:
         else:
             # Its weights were taken over.
             model.model.layers = None
+        self.adapters = {adapter.name: adapter.digest for adapter in adapters}
+        self._chosen = adapt(model, adapters, self._ours) if adapters else None
 
     def new_pool(self, tokens: int, shared: bool = True) -> KVPool:
         """Room for the keys and values of so many tokens; shared: see KVPool."""
@@ -129,6 +138,8 @@ class TargetModel:
             segments.append(Segment(rows.cache, len(tokens), count, rows.start, rows.above))
             keep.extend(range(len(tokens) + count - rows.wanted, len(tokens) + count))
             tokens.extend(rows.tokens)
+        if self._chosen is not None:
+            self._chosen.by_adapter = self._rows_by_adapter(batch)
         places = Batch(segments)
         ids, positions, wanted = (
             torch.as_tensor(values, dtype=torch.long, device=self._device)
@@ -141,6 +152,16 @@ class TargetModel:
             pages, within = (torch.from_numpy(part).to(self._device) for part in places.written)
             places.pool.fused[pages, within] = self.fuser.fuse(features)
         return list(logits.split([rows.wanted for rows in batch]))
+
+    def _rows_by_adapter(self, batch: Sequence[Rows]) -> dict[str, Tensor]:
+        found: dict[str, list[int]] = {}
+        row = 0
+        for rows in batch:
+            end = row + len(rows.tokens)
+            if rows.adapter:
+                found.setdefault(rows.adapter, []).extend(range(row, end))
+            row = end
+        return {name: torch.tensor(rows, device=self._device) for name, rows in found.items()}
 
     @torch.inference_mode()
     def run(

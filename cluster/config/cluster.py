@@ -67,6 +67,12 @@ class ClusterConfig(Section):
             raise ValueError(f"measured names domains that are not among domains: {', '.join(unknown)}")
         return self
 
+    @model_validator(mode="after")
+    def _names_of_models_differ(self) -> Self:
+        if self.served_name in self.verifier.adapters:
+            raise ValueError(f"verifier.adapters has {self.served_name!r}, which is what the model is called")
+        return self
+
     @property
     def served_name(self) -> str:
         if self.served_model_name:
@@ -128,10 +134,12 @@ class ClusterConfig(Section):
             trace_url=self.gateway.trace_url,
             max_distortion=self.laws.max_distortion,
             max_overshoot=self.laws.max_overshoot,
+            adapters=tuple(self.verifier.adapters),
         )
 
     def verifier_spec(self) -> VerifierSpec:
         own = {name: getattr(self.verifier, name) for name in _shared(VerifierSpec, Verifier)}
+        own["adapters"] = tuple((name, str(path)) for name, path in self.verifier.adapters.items())
         reads = self.drafter.kind is DrafterKind.DFLASH and self.drafts_remotely
         return VerifierSpec(
             model=self.model,

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from cluster.config.section import ACCELERATOR_LABEL, Count, Placement, Section, check_order, scale
+from cluster.config.section import ACCELERATOR_LABEL, Count, Label, Placement, Section, check_order, scale
 from cluster.scheduling.registry import PlannerName
 
 
 class Verifier(Section):
     """The fields of VerifierSpec, replicas and placement. dtype: of weights and arithmetic; int8: of weights
     alone, on a CPU, which makes another model of the checkpoint. tensor_parallel_size: processes that share
-    the target of a replica, on one node; its placement is what they reserve together. max_replicas: how
+    the target of a replica, on one node; its placement is what they reserve together. adapters: folders of
+    LoRA adapters on every verifier's node, by the name that clients ask for as a model. max_replicas: how
     many Serve may add to while each has more requests than max_active; unset: none. block_length is the most
     drafts of a round, block_length_min the least under planner goodput, which by itself drafts as many as
     pay; block_width is the most at each position, above 1 for trees under the coupled law.
@@ -23,6 +25,7 @@ class Verifier(Section):
     device: str = "cpu"
     threads: int = Field(default=0, ge=0)
     tensor_parallel_size: int = Field(default=1, ge=1, le=64)
+    adapters: dict[Label, Path] = Field(default_factory=dict)
     max_active: Count = 16
     max_queued: int = Field(default=256, ge=0)
     kv_tokens: Count = 65536
@@ -65,6 +68,12 @@ class Verifier(Section):
                 f"placement.num_gpus must be a multiple of tensor_parallel_size = "
                 f"{self.tensor_parallel_size}, got {self.placement.num_gpus:g}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _adapters_are_whole(self) -> Self:
+        if self.adapters and self.tensor_parallel_size > 1:
+            raise ValueError(f"adapters need tensor_parallel_size = 1, got {self.tensor_parallel_size}")
         return self
 
     @model_validator(mode="after")

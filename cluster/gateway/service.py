@@ -62,9 +62,9 @@ class GatewayService:
         self._tokenising = ThreadPoolExecutor(1, "tokenise")
 
     @property
-    def model(self) -> str:
-        """What clients call the served model."""
-        return self._spec.served_name
+    def models(self) -> tuple[str, ...]:
+        """What clients may ask for, the target itself first."""
+        return self._spec.models
 
     def let_in(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
         """Whether one may ask at all, and what tells of all tenants as well. Raises RequestError."""
@@ -82,7 +82,7 @@ class GatewayService:
 
     def check_model(self, model: str) -> None:
         """Raises InvalidRequestError for a model that is not served here."""
-        check_model(model, self._spec.served_name)
+        check_model(model, self._spec)
 
     async def answer(
         self, request: pb.GenerateRequest, metadata: Iterable[tuple[str, str | bytes]]
@@ -181,7 +181,8 @@ class GatewayService:
         if self.in_flight >= self._spec.max_requests:
             sentence = f"This gateway has its {self._spec.max_requests} requests already; try again later."
             raise RequestError(Reason.OVERLOADED, sentence)
-        labels = wire.Labels(generation.request_id, self._spec.served_name, index, generation.seed)
+        model = generation.adapter or self._spec.served_name
+        labels = wire.Labels(generation.request_id, model, index, generation.seed)
         record.accepted(generation)
         reader = self._reader(request, generation)
         self.in_flight += 1

@@ -14,7 +14,8 @@ class GatewaySpec:
     that a replica waits for at a time; keys_file: of API keys, None where nobody is asked for one; domains:
     labels that metrics tell apart; measured: acceptance length of rounds with a block by domain, as last
     measured; trace_url: of a trace in the tracing UI, with {trace_id} in it; max_distortion, max_overshoot:
-    the most that a lossy law may be asked for, total variation a token and out(x) / p(x), None: no ceiling.
+    the most that a lossy law may be asked for, total variation a token and out(x) / p(x), None: no ceiling;
+    adapters: of the target, which are models of their own to clients.
     """
 
     model: str
@@ -34,3 +35,9 @@ class GatewaySpec:
     trace_url: str = ""
     max_distortion: float | None = None
     max_overshoot: float | None = None
+    adapters: tuple[str, ...] = ()
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """What clients may ask for."""
+        return (self.served_name, *self.adapters)

@@ -53,7 +53,7 @@ def validate(
 ) -> GenerationRequest:
     """Cheap checks first, so that a bad request costs no tokenising. Raises InvalidRequestError."""
     _check_known(request)
-    check_model(request.model, spec.served_name)
+    check_model(request.model, spec)
     law = _law(request, spec)
     sampling = sampling_of(request)
     asked = request.max_tokens if request.HasField("max_tokens") else None
@@ -89,6 +89,7 @@ def validate(
         logprobs=logprobs,
         resumed_ids=tuple(request.resumed_output_ids),
         grammar=grammar,
+        adapter=request.model if request.model in spec.adapters else "",
     )
 
 
@@ -111,10 +112,11 @@ def _check_known(request: pb.GenerateRequest) -> None:
             raise InvalidRequestError(name, sentence, Reason.UNKNOWN_PARAMETER)
 
 
-def check_model(model: str, served: str) -> None:
-    """Empty is the served one. Raises InvalidRequestError."""
-    if model and model != served:
-        sentence = f"model {short(model)} is not served here; served: {served!r}"
+def check_model(model: str, spec: GatewaySpec) -> None:
+    """Empty is the served one without an adapter. Raises InvalidRequestError."""
+    if model and model not in spec.models:
+        served = ", ".join(map(repr, spec.models))
+        sentence = f"model {short(model)} is not served here; served: {served}"
         raise InvalidRequestError("model", sentence, Reason.MODEL_NOT_FOUND)
 
 

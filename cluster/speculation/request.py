@@ -29,7 +29,8 @@ class GenerationRequest:
     all; resumed_ids: the beginning of the output, from an answer that was interrupted, at most
     max_tokens; grammar: of the answer, as llguidance writes it, empty for free text; tenant: who asks,
     with whose requests alone it shares what is cached; traceparent: W3C trace context of the request's root
-    span, empty without tracing; seed_drawn: the seed was drawn at random for this request alone.
+    span, empty without tracing; seed_drawn: the seed was drawn at random for this request alone;
+    adapter: LoRA adapter of the target, by name, empty for none.
     """
 
     request_id: str
@@ -50,6 +51,7 @@ class GenerationRequest:
     resumed_ids: tuple[int, ...] = ()
     grammar: str = ""
     tenant: str = ""
+    adapter: str = ""
 
     @property
     def trace_id(self) -> str:

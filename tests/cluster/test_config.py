@@ -182,6 +182,18 @@ def test_a_request_must_fit_the_cache():
     [
         ("verifier.max_active=0", "verifier.max_active: "),
         ("verifier.max_active=many", "(got 'many')"),
+        (
+            "verifier.tensor_parallel_size=2",
+            "verifier: placement.num_gpus must be a multiple of tensor_parallel",
+        ),
+        (
+            "verifier={tensor_parallel_size: 2, adapters: {a: /a}, placement: {num_gpus: 0}}",
+            "verifier: adapters need tensor_parallel_size = 1, got 2",
+        ),
+        (
+            "verifier.adapters={smollm2-135m-instruct: /a}",
+            "verifier.adapters has 'smollm2-135m-instruct', which",
+        ),
         ("verifier.colour=red", "verifier.colour is not a field"),
         ("gateway=3", "gateway: should be a section with fields, not 3"),
         ("gateway.grpc_port=70000", "gateway.grpc_port: "),
@@ -251,3 +263,14 @@ def test_the_planner_is_named_and_bounded():
         load_config(overrides=["verifier.planner=oracle"])
     with pytest.raises(ConfigError, match="block_length_min must be at most block_length = 8, got 9"):
         load_config(overrides=["verifier.block_length_min=9"])
+
+
+def test_ranks_of_a_replica_divide_what_it_reserves():
+    overrides = ["verifier.tensor_parallel_size=2", "verifier.placement={num_gpus: 4, resources: {slot: 1}}"]
+    assert load_config(None, overrides).verifier.placed() == {
+        "ray_actor_options": {"num_cpus": 0.5, "num_gpus": 2.0, "resources": {"slot": 1.0}},
+        "placement_group_bundles": [{"CPU": 0.5, "GPU": 2.0, "slot": 1.0}, {"CPU": 0.5, "GPU": 2.0}],
+        "placement_group_strategy": "STRICT_PACK",
+    }
+    one = load_config(None, ["verifier.placement.label_selector={a: b}"]).verifier.placed()
+    assert one == {"ray_actor_options": {"num_cpus": 1.0, "num_gpus": 0.0, "label_selector": {"a": "b"}}}

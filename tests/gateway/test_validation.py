@@ -313,3 +313,14 @@ def test_a_field_that_is_not_known_is_refused_and_not_dropped():
     ):
         with pytest.raises(InvalidRequestError, match=f"Field 2047 of {name}"):
             check(pb.GenerateRequest(prompt="x", **fields))
+
+
+def test_an_adapter_is_a_model_of_its_own():
+    spec = dataclasses.replace(SPEC, adapters=("rhyme",))
+
+    def adapter_of(model):
+        return check(pb.GenerateRequest(prompt="hello", model=model), spec).adapter
+
+    assert [adapter_of(model) for model in ("", "toy", "rhyme")] == ["", "", "rhyme"]
+    with pytest.raises(InvalidRequestError, match="'prose' is not served here; served: 'toy', 'rhyme'"):
+        adapter_of("prose")

@@ -17,6 +17,7 @@ class Perturbed:
         self._target = target
         self._when = when
         self.vocab_size, self.context, self.pool = target.vocab_size, target.context, target.pool
+        self.adapters = target.adapters
         self.batches = 0
 
     @torch.inference_mode()

@@ -47,19 +47,22 @@ def create_app(service: GatewayService, probe: StatusProbe) -> FastAPI:
 
     @app.post("/v1/completions", responses={**_SSE, **_ERRORS})
     async def completions(body: CompletionRequest, request: Request) -> Response:
-        return await _answer(service, body, Completions(service.model, body.n or 1), request)
+        return await _answer(
+            service, body, Completions(body.model or service.models[0], body.n or 1), request
+        )
 
     @app.post("/v1/chat/completions", responses={**_SSE, **_ERRORS})
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
-        return await _answer(service, body, Chat(service.model, body.n or 1), request)
+        return await _answer(service, body, Chat(body.model or service.models[0], body.n or 1), request)
 
     @app.get("/v1/models", responses=_REFUSED)
     async def models(request: Request) -> dict[str, Any]:
-        return {"object": "list", "data": [_model(service, request, started)]}
+        data = [_model(service, request, started, name) for name in service.models]
+        return {"object": "list", "data": data}
 
     @app.get("/v1/models/{model:path}", responses=_REFUSED)
     async def model(model: str, request: Request) -> dict[str, Any]:
-        described = _model(service, request, started)
+        described = _model(service, request, started, model)
         service.check_model(model)
         return described
 
@@ -97,10 +100,10 @@ def _to_the_known(service: GatewayService, explain: _Explain) -> _Explain:
     return handle
 
 
-def _model(service: GatewayService, request: Request, started: int) -> dict[str, Any]:
+def _model(service: GatewayService, request: Request, started: int, name: str) -> dict[str, Any]:
     model = service.described(request.headers.items())
     described = MessageToDict(model, preserving_proto_field_name=True)
-    name = described.pop("id")
+    del described["id"]
     own = {"id": name, "object": "model", "created": started, "owned_by": "truedraft"}
     return own | {"truedraft": described}
 

@@ -21,10 +21,10 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "ob
 class Front:
     """The routes, and the requests that reached the verifier."""
 
-    def __init__(self, *events):
+    def __init__(self, *events, spec=SPEC):
         self.events, self.sent, self.drafting = FakeEvents(*events), [], "connected"
         self.audits = []
-        service = GatewayService(SPEC, Characters(), self._verify, NoOpTracer(), Doors(None))
+        service = GatewayService(spec, Characters(), self._verify, NoOpTracer(), Doors(None))
         app = create_app(service, StatusProbe(service.generate, self._inspect))
         transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
         self.client = httpx2.AsyncClient(transport=transport, base_url="http://gateway")

@@ -1,9 +1,22 @@
 """Models, health and readiness over HTTP."""
 
+from dataclasses import replace
+
 import pytest
 
 from cluster.speculation.request import Failed, Refused
-from tests.gateway.http.front import ANSWER
+from tests.gateway.helpers import SPEC
+from tests.gateway.http.front import ANSWER, TEXT, Front
+
+
+async def test_an_adapter_is_served_as_a_model():
+    run = Front(*ANSWER, spec=replace(SPEC, adapters=("rhyme",)))
+    listed = (await run.client.get("/v1/models")).json()
+    assert [model["id"] for model in listed["data"]] == ["toy", "rhyme"]
+    for model in ("toy", "rhyme"):
+        assert (await run.client.get(f"/v1/models/{model}")).json()["id"] == model
+        assert (await run.post("completions", TEXT | {"model": model})).json()["model"] == model
+    assert [request.adapter for request in run.sent] == ["", "rhyme"]
 
 
 async def test_the_models(front):
