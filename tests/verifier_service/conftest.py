@@ -29,8 +29,8 @@ def loaded(spec):
 
 @pytest.fixture(autouse=True, scope="module")
 def _collected():
-    """An engine refers to itself, and Python's collector counts objects and not the bytes of its caches: left
-    to itself, it lets gigabytes of them pile up."""
+    """What a test leaves in cycles, such as a traceback, may hold an engine, and Python's collector counts
+    objects and not the bytes of its cache: left to itself, it lets gigabytes of them pile up."""
     yield
     gc.collect()
 
