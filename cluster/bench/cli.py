@@ -105,6 +105,7 @@ def domains(
     timed: Annotated[int, typer.Option(min=0, help="How many of these are timed; 0 for none.")] = 4,
     tokens: Tokens = 96,
     block_length: Annotated[int, typer.Option(min=1, max=64, help="Draft tokens per round.")] = 7,
+    block_width: Annotated[int, typer.Option(min=1, max=8, help="Above 1: trees, so wide at most.")] = 1,
     prompts: Annotated[
         Path | None, typer.Option(help="Your own prompts: JSON lines with prompt or messages, and domain.")
     ] = None,
@@ -121,7 +122,8 @@ def domains(
         from cluster.bench.domains.report import Size
         from cluster.bench.domains.run import run_domains
 
-        size = Size(per_domain, timed, tokens, block_length, tuple(temperature or (0.0, 0.7, 1.0)))
+        temperatures = tuple(temperature or (0.0, 0.7, 1.0))
+        size = Size(per_domain, timed, tokens, block_length, temperatures, block_width)
         run_domains(model, drafter or ["ngram"], size, prompts, traffic, Output(as_json, out, picture))
 
 

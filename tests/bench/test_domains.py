@@ -11,6 +11,7 @@ from cluster.bench.domains.rounds import Round, Timed, Watched, acceptance, pool
 from cluster.bench.domains.run import Asking, own_prompts, run_domains
 from cluster.bench.domains.traffic import read_traffic, weighted
 from cluster.checkpoints.tiny import build_tiny
+from cluster.drafting import NgramDrafter
 from cluster.scheduling import PlannerName
 from cluster.speculation.request import GenerationRequest
 from cluster.terminal import Output
@@ -80,6 +81,18 @@ def test_the_rounds_written_down_are_those_of_the_answer(loaded):
     # The first token comes with the prompt, the round that ends the answer is left out.
     assert rounds == [Round(4, 5)] * 5
     assert (watched.asked, watched.drafted) == (6, 6)
+
+
+def test_of_a_tree_the_depth_is_written_down_and_answers_stay_what_they_are(loaded):
+    request = Asking(loaded, 30).request([("user", "one two three one two four one two")], "chat", 1.0, 1)
+    spec = VerifierSpec(model="", planner=PlannerName.FIXED, block_length=3, block_width=3)
+    plain = build_engine(loaded, spec, None, NoOpTracer())
+    watched = Watched(LocalDrafting(NgramDrafter(minimum=1)))
+    engine = build_engine(loaded, spec, watched, NoOpTracer())
+    assert alone(engine, request).token_ids == alone(plain, request).token_ids
+    [rounds] = watched.rounds.values()
+    assert 0 < max(each.drafted for each in rounds) <= 3
+    assert all(each.emitted <= each.drafted + 1 for each in rounds)
 
 
 @pytest.mark.parametrize(

@@ -22,13 +22,15 @@ CHOICE = "ngram or "
 @dataclass(frozen=True, slots=True)
 class Size:
     """per_domain: prompts whose acceptance is counted; timed: those that are timed; tokens: the most of an
-    answer; block_length: drafts of a round, at most where the planner chooses."""
+    answer; block_length, block_width: drafts of a round, one after another and at each position, at most
+    where the planner chooses."""
 
     per_domain: int
     timed: int
     tokens: int
     block_length: int
     temperatures: tuple[float, ...]
+    block_width: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +135,10 @@ def render(report: Report, console: Console) -> None:
                 f"domains that were measured{there}",
                 soft_wrap=True,
             )
+    blocks = f"{size.block_length} × {size.block_width}" if size.block_width > 1 else f"{size.block_length}"
     console.print(
         f"{report.model}: {_range(report.prompts)} prompts a domain, at most {size.timed} timed, answers of "
-        f"at most {size.tokens} tokens, blocks of {size.block_length}; acceptance over rounds with a draft, "
+        f"at most {size.tokens} tokens, blocks of {blocks}; acceptance over rounds with a draft, "
         f"intervals of 95 %; {report.seconds:.0f} s",
         soft_wrap=True,
     )

@@ -21,7 +21,8 @@ _RESAMPLES = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """drafted: tokens of its block, all of them verified; emitted: accepted ones and the verifier's own."""
+    """drafted: tokens of its block, of a tree one after another, all of them verified; emitted: accepted ones
+    and the verifier's own."""
 
     drafted: int
     emitted: int
@@ -69,7 +70,7 @@ class Watched:
 
     def _reply(self, reply: DraftReply) -> None:
         assert self._deliver is not None
-        count = len(reply.block.tokens) if reply.block is not None else 0
+        count = reply.block.depth() if reply.block is not None else 0
         self._pending[reply.sequence] = count
         self.drafted += count > 0
         self._deliver(reply)

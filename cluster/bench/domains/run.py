@@ -62,7 +62,12 @@ def run_domains(
     """`truedraft bench domains`. Raises CheckpointError; ValueError or OSError for unusable files."""
     mix = read_traffic(traffic) if traffic is not None else None
     asked = own_prompts(prompts) if prompts is not None else shipped_prompts(size.per_domain)
-    spec = VerifierSpec(model=model or DEFAULT_REFERENCE, block_length=size.block_length, audit=False)
+    spec = VerifierSpec(
+        model=model or DEFAULT_REFERENCE,
+        block_length=size.block_length,
+        block_width=size.block_width,
+        audit=False,
+    )
     spec = replace(spec, step_rows=max(spec.step_rows, spec.max_active * (size.block_length + 1)))
     began = time.monotonic()
     with progress() as say:
