@@ -13,7 +13,7 @@ from cluster.bench.prompts import KINDS
 from cluster.bench.statistics import Ratio, paired_ratio
 from cluster.scheduling import Budget, Frontier, History, Planner, Round
 from cluster.scheduling.acceptance import measured
-from cluster.scheduling.rates import promise
+from cluster.scheduling.rates import planned
 from cluster.speculation.law import NONE, Law
 from cluster.speculation.messages import BlockPlan
 from cluster.speculation.request import GenerationEvent, GenerationRequest
@@ -175,12 +175,12 @@ class Predicting:
     hides: bool
     lengths: list[int] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
-    _plans: list[tuple[History, int]] = field(default_factory=list)
+    _plans: list[tuple[History, BlockPlan]] = field(default_factory=list)
 
     def plan(self, history: History) -> BlockPlan:
         plan = self.planner.plan(history)
         if history.verify is not None:
-            self._plans.append((history, plan.length))
+            self._plans.append((history, plan))
             self.lengths.append(plan.length)
         # The same object until another round is over.
         if history.rounds and (not self.rounds or history.rounds[-1] is not self.rounds[-1]):
@@ -201,7 +201,9 @@ class Predicting:
         expected = {
             length: measured(rounds, self.most) if rounds else every for length, rounds in alike.items()
         }
-        promised = [promise(history, expected[length], length, self.hides) for history, length in self._plans]
+        promised = [
+            planned(history, expected[plan.length], plan, self.hides) for history, plan in self._plans
+        ]
         tokens = sum(each.tokens for each in promised)
         return sum(each.seconds for each in promised) / tokens if tokens else math.nan
 

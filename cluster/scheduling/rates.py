@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cluster.scheduling.acceptance import Outlook
 from cluster.scheduling.history import History
+from cluster.speculation.messages import BlockPlan
 
 # A wait shorter than this share of a step does not make up for what decoding on loses.
 _WAIT = 0.1
@@ -40,13 +41,23 @@ def promise(history: History, expected: Outlook, length: int, hides: bool) -> Pr
     return _best(history, expected, length, hides)
 
 
-def _best(history: History, expected: Outlook, k: int, hides: bool) -> Promise:
-    assert history.verify is not None
+def planned(history: History, expected: Outlook, plan: BlockPlan, hides: bool) -> Promise:
+    """Of a round that was planned so, whether or not that is best."""
     hides = hides and not history.waits
-    wait, plain = history.draft.of(k), _step(history, 0.0)
-    if hides and history.foresees and k:
-        # Drafted during the step before.
-        wait = max(0.0, wait - plain)
+    wait = _wait(history, plan.length, hides)
+    return _promise(history, expected, plan.length, plan.meanwhile, wait, hides and plan.ahead > 0)
+
+
+def _wait(history: History, k: int, hides: bool) -> float:
+    """Seconds, with nothing guessed."""
+    wait = history.draft.of(k)
+    # One that foresees drafts during the step before.
+    return max(0.0, wait - _step(history, 0.0)) if hides and history.foresees and k else wait
+
+
+def _best(history: History, expected: Outlook, k: int, hides: bool) -> Promise:
+    hides = hides and not history.waits
+    wait, plain = _wait(history, k, hides), _step(history, 0.0)
     waiting = _promise(history, expected, k, 0, wait, hides)
     if not hides or k < 2 or wait < _WAIT * plain:
         return waiting

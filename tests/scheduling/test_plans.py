@@ -23,7 +23,7 @@ from cluster.scheduling import (
     planner_of,
 )
 from cluster.scheduling.acceptance import measured, outlook
-from cluster.scheduling.rates import promises
+from cluster.scheduling.rates import planned, promises
 from tests.scheduling.helpers import SHIPPED
 from verifier_service.measurements import Measurements
 
@@ -102,6 +102,17 @@ def test_a_sequence_goes_on_for_about_as_long_as_its_block_takes():
 def test_a_drafter_that_foresees_is_waited_for_by_what_its_wait_exceeds_a_step():
     assert going_on(0.8, 0.1, foresees=True) == replace(going_on(0.8, 0.0), ahead=8)
     assert [going_on(0.8, wait, foresees=True).meanwhile for wait in (0.2, 0.3)] == [1, 2]
+
+
+def test_a_plan_is_judged_as_it_was_made():
+    history = History(50, 1000, past(8, 8, 32), verify=COST, draft=DraftCost(0.2))
+    plan, expected = GoodputPlanner(8, hides=True).plan(history), outlook(history, 8)
+    assert plan.ahead
+    assert plan.meanwhile
+    best = planned(history, expected, plan, True)
+    assert best == promises(history, expected, True)[plan.length]
+    for worse in (replace(plan, meanwhile=0), replace(plan, ahead=0)):
+        assert planned(history, expected, worse, True).rate < best.rate
 
 
 @given(histories)
