@@ -27,14 +27,15 @@ class _Wait:
 
     base: float = 0.0
     per_token: float = 0.0
-    known: bool = False
+    count: int = 0
 
     def add(self, length: int, seconds: float, drafting: float) -> None:
         drafting = min(drafting, seconds)
-        share = _SHARE if self.known else 1.0
+        # The first ones may have waited for a drafter that was starting: they count no more than later ones.
+        self.count += 1
+        share = max(_SHARE, 1.0 / self.count)
         self.base += share * (seconds - drafting - self.base)
         self.per_token += share * (drafting / length - self.per_token)
-        self.known = True
 
 
 class Measurements:

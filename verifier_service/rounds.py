@@ -24,8 +24,9 @@ from verifier_service.under_way import UnderWay, overdue
 
 # The name of a port that is the only one.
 _ONLY = "drafters"
-# Rounds after which a sequence that decodes plainly is planned for anew: in a large batch even that costs.
-_RETHINK = 8
+# Rounds after which a sequence that decodes plainly is planned for anew, where about as many share its steps
+# as then, and where not: in a large batch even that costs.
+_RETHINK, _RETHINK_CHANGED = 32, 8
 
 
 class Rounds:
@@ -89,7 +90,8 @@ class Rounds:
         pools = self._pools_of(sequence)
         waits = LAWS[sequence.request.law.name].sends_rows
         plan = BlockPlan(0)
-        if pools is not None and not self._rests(sequence):
+        if pools is not None and not self._rests(sequence, decoding):
+            sequence.planned_among = decoding
             histories = {name: self._history(sequence, decoding - 1, name) for name in pools.names}
             sequence.pool = choose(
                 histories, self._limits.block_length, sequence.pool, self._limits.draft_ahead
@@ -252,9 +254,11 @@ class Rounds:
         )
 
     @staticmethod
-    def _rests(sequence: Sequence) -> bool:
+    def _rests(sequence: Sequence, decoding: int) -> bool:
         """Whether the decision to decode plainly still stands."""
-        return bool(sequence.pool) and sequence.past_with(sequence.pool).idle % _RETHINK > 0
+        changed = 4 * abs(decoding - sequence.planned_among) > sequence.planned_among
+        rounds = _RETHINK_CHANGED if changed else _RETHINK
+        return bool(sequence.pool) and sequence.past_with(sequence.pool).idle % rounds > 0
 
     def _pools_of(self, sequence: Sequence) -> Pools | None:
         return self._pools if sequence.request.law != NONE else None

@@ -123,6 +123,8 @@ class Sequence:
         # By drafter pool, what planners may know of it; where the present or last block was asked for.
         self.past: dict[str, Past] = {}
         self.pool = ""
+        # Sequences that shared its steps when it was planned for last, itself included.
+        self.planned_among = 0
         # The block that was asked for in this round or in an earlier one and has not come; of the one that
         # has, what is known of drafts that had come true by then.
         self.under_way: UnderWay | None = None

@@ -46,6 +46,14 @@ def test_waits_are_means_with_the_drafters_own_time_apart():
     assert measured.summary()["step_ms"]["4"] == 200.0
 
 
+def test_one_that_waited_for_a_drafter_that_was_starting_is_soon_forgotten():
+    measured = Measurements(COST)
+    measured.waited("one", 4, 5.0, 0.0)
+    for _ in range(20):
+        measured.waited("one", 4, 0.1, 0.0)
+    assert measured.draft("one").base < 0.4
+
+
 def test_experience_is_by_domain_and_drafter_and_fades():
     measured = Measurements(None)
     for _ in range(500):

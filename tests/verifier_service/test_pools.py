@@ -4,7 +4,9 @@ import pytest
 
 from cluster.scheduling import PlannerName
 from cluster.speculation.law import NONE
+from cluster.speculation.messages import BlockPlan
 from tests.verifier_service.helpers import Port, Scripted, accounted, alone, oracle
+from verifier_service.batch import answer_all
 from verifier_service.drafting.local import LocalDrafting
 from verifier_service.drafting.pools import Pools
 from verifier_service.drafting.port import DraftReply, Fallback
@@ -62,3 +64,27 @@ def test_a_pool_that_is_gone_leaves_its_requests_to_the_other(engine_with, reque
 def test_pools_without_a_port_are_refused():
     with pytest.raises(ValueError, match="at least one port"):
         Pools({})
+
+
+class Never:
+    """Plans no draft, and notes after how many plain rounds it was asked."""
+
+    def __init__(self):
+        self.idle = []
+
+    def plan(self, history):
+        self.idle.append(history.idle)
+        return BlockPlan(0)
+
+    def admit(self, frontiers, budget):
+        return [0] * len(frontiers)
+
+
+def test_who_decodes_plainly_is_planned_for_again_when_the_load_has_changed(engine_with, request_for):
+    planner = Never()
+    engine = engine_with(LocalDrafting(Scripted(wrong)), planned_by=planner)
+    alone(engine, request_for(max_tokens=40))
+    assert planner.idle == [0, 32]
+    planner.idle.clear()
+    answer_all(engine, [request_for(max_tokens=40), request_for("the river", max_tokens=5)])
+    assert planner.idle == [0, 0, 8, 32]
