@@ -92,7 +92,7 @@ def train_drafter(
         float, typer.Option(min=0.01, help="Training time, once the target has answered the prompts.")
     ] = 30.0,
     layers: Annotated[int, typer.Option(min=1, help="Layers of the drafter.")] = 2,
-    block_length: Annotated[int, typer.Option(min=1, max=255, help="Draft tokens per block.")] = 7,
+    block_length: Annotated[int, typer.Option(min=1, max=255, help="Draft tokens per block.")] = 4,
     vocabulary: Annotated[
         int, typer.Option(min=0, help="Size of the draft vocabulary: the most frequent tokens; 0 for all.")
     ] = 8192,

@@ -29,7 +29,10 @@ def serve(
         str | None, typer.Option(help="Packaged name, local directory or GGUF file, or hub id.")
     ] = None,
     drafter: Annotated[
-        str | None, typer.Option(help="ngram, causal_lm, off, or the folder or hub id of a DFlash drafter.")
+        str | None,
+        typer.Option(
+            help="ngram, causal_lm, off, or a DFlash drafter: smollm2-135m-dflash, folder or hub id."
+        ),
     ] = None,
     block_length: Annotated[int | None, typer.Option(help="Draft tokens per round, at most.")] = None,
     tls_cert: Annotated[
@@ -131,6 +134,9 @@ def _drafter_flags(drafter: str) -> dict[str, object]:
     if folder.is_dir():
         # Replicas have working directories of their own.
         return {"drafter.kind": "dflash", "drafter.model": str(folder.absolute())}
-    if "/" in drafter:
+    # Takes seconds to import.
+    from cluster.drafting.drafter_checkpoints import SHIPPED
+
+    if "/" in drafter or drafter == SHIPPED:
         return {"drafter.kind": "dflash", "drafter.model": drafter}
     return {"drafter.kind": drafter}

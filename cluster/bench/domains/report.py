@@ -209,5 +209,8 @@ def draw(report: Report, path: Path) -> None:
             axes.axvline(nothing, color="0.6", linewidth=0.8)
             axes.set_yticks(range(len(domains)), domains)
             axes.invert_yaxis()
-        if right.get_legend_handles_labels()[0]:
-            right.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        # Where nothing was timed, the left half says it all.
+        right.set_visible(bool(right.get_legend_handles_labels()[0]))
+        last = right if right.get_visible() else left
+        if last.get_legend_handles_labels()[0]:
+            last.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
