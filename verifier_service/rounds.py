@@ -180,8 +180,8 @@ class Rounds:
                     reply, block=None, fallback=Fallback.INVALID_BLOCK, detail=fault, certain=certain
                 )
         late = reply.fallback is Fallback.DEADLINE
-        if late or (reply.block is not None and not reply.ahead):
-            seconds = (reply.arrived or time.monotonic()) - sequence.asked
+        if late or (reply.block is not None and (reply.trip or not reply.ahead)):
+            seconds = reply.trip or (reply.arrived or time.monotonic()) - sequence.asked
             self._measurements.waited(sequence.pool, length, seconds, reply.draft_seconds)
         since = sequence.since_asked()
         if since and reply.block is not None:
@@ -189,7 +189,7 @@ class Rounds:
             if self._meters is not None:
                 self._meters.overtaken(rest is not None)
             if rest is None:
-                sequence.trace.draft_ended(0, reply.drafter, None)
+                sequence.trace.draft_ended(0, reply.drafter, None, ahead=reply.ahead)
                 self._drop(sequence, told)
                 return
             sequence.came_true = told

@@ -22,13 +22,14 @@ class Answered:
 @dataclass(frozen=True, slots=True)
 class Told:
     """A forecast of a round. of: the round's ticket and block; blocks: by the prefix that they continue;
-    exhaustive: nothing is drafted after other outcomes; seconds: the drafter's own time; connection: that it
-    came on."""
+    exhaustive: nothing is drafted after other outcomes; seconds: the drafter's own time; trip: from the
+    plan's sending to the forecast's arrival; connection: that it came on."""
 
     of: Answered
     blocks: dict[bytes, DraftBlock]
     exhaustive: bool
     seconds: float
+    trip: float
     connection: Connection
 
     @property

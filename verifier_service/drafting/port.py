@@ -57,7 +57,8 @@ class DraftReply:
 
     draft_seconds: the drafter's own time; ahead: the block was drafted before the ticket was issued; asked:
     tokens that the drafter was asked for, None for the ticket's length; certain: the drafter draws nothing,
-    so that nothing can depend on what was drawn; arrived: when, on the monotonic clock, 0 for now.
+    so that nothing can depend on what was drawn; arrived: when, on the monotonic clock, 0 for now; trip: of a
+    block that nobody waited for, seconds after which it would have been there, 0 where that is not known.
     """
 
     sequence: int
@@ -71,6 +72,7 @@ class DraftReply:
     asked: int | None = None
     certain: bool = False
     arrived: float = 0.0
+    trip: float = 0.0
 
     def depends_on_draws(self, planned: int, ruled: bool) -> bool:
         """Whether a block was lost or cut short in a way that may depend on what was drawn.

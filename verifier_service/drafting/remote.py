@@ -19,7 +19,7 @@ from verifier_service.drafting.forecasts import Answered, Forecasts, Told
 from verifier_service.drafting.link import Link
 from verifier_service.drafting.links import Links
 from verifier_service.drafting.port import Deliver, DraftReply, DraftTicket, Fallback
-from verifier_service.drafting.replies import with_block, without_block
+from verifier_service.drafting.replies import foretold, with_block, without_block
 from verifier_service.drafting.resolver import Resolver
 from verifier_service.drafting.sequences import OutOfOrderError, Sequence, checked, forecast_of, mismatch
 
@@ -101,7 +101,7 @@ class RemoteDrafting:
         # What was foreseen is answered at once: a detour over the loop's thread takes longer than an n-gram.
         told, block = self._forecasts.take(ticket) or (None, None)
         if told is not None and block is not None:
-            self._deliver(with_block(ticket, block, told.connection, told.seconds, ahead=True))
+            self._deliver(foretold(ticket, block, told))
         if not self._call(self._request, ticket, told, block) and block is None:
             self._deliver(without_block(ticket, Fallback.NO_DRAFTER, "the drafting client is closed"))
 
@@ -237,7 +237,7 @@ class RemoteDrafting:
             self._forecasts.count(told, block)
             if block is not None:
                 self._answered(sequence, ticket, block, ahead=True)
-                self._hand_over(with_block(ticket, block, told.connection, told.seconds, ahead=True))
+                self._hand_over(foretold(ticket, block, told))
 
     def _close(self, number: int, reason: str) -> None:
         sequence = self._sequences.pop(number, None)
@@ -317,12 +317,13 @@ class RemoteDrafting:
         if connection is None or sequence is None or sequence.link is not link:
             self.dropped["sequence"] += 1
             return
-        length = sequence.granted(forecast.plan_id)
-        if forecast.epoch != sequence.epoch or forecast.incarnation != connection.incarnation or not length:
+        grant = sequence.granted(forecast.plan_id)
+        other = forecast.epoch != sequence.epoch or forecast.incarnation != connection.incarnation
+        if other or grant is None:
             self.dropped["ahead"] += 1
             return
         try:
-            told = forecast_of(sequence, forecast, length, self._vocab_size, connection)
+            told = forecast_of(sequence, forecast, grant, self._vocab_size, connection)
         except ValueError:
             # Nobody waits for it.
             self.dropped["invalid"] += 1

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cluster.speculation.messages import DraftBlock
 from verifier_service.drafting.connection import Connection
+from verifier_service.drafting.forecasts import Told
 from verifier_service.drafting.port import DraftReply, DraftTicket, Fallback
 
 
-def with_block(
-    ticket: DraftTicket, block: DraftBlock, connection: Connection, seconds: float, ahead: bool = False
-) -> DraftReply:
-    """seconds: the drafter's own time; ahead: it was drafted before the ticket was issued."""
+def with_block(ticket: DraftTicket, block: DraftBlock, connection: Connection, seconds: float) -> DraftReply:
+    """seconds: the drafter's own time."""
     return DraftReply(
         ticket.sequence,
         ticket.plan_id,
         block,
         connection.drafter,
         draft_seconds=seconds,
-        ahead=ahead,
         asked=connection.asked(ticket),
         certain=connection.certain,
     )
+
+
+def foretold(ticket: DraftTicket, block: DraftBlock, told: Told) -> DraftReply:
+    """block: as the forecast told. A drafter that guesses made another block between plan and forecast, so
+    that their distance is no trip."""
+    reply = with_block(ticket, block, told.connection, told.seconds)
+    return replace(reply, ahead=True, trip=told.trip if told.exhaustive else 0.0)
 
 
 def without_block(

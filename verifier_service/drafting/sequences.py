@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -27,17 +28,26 @@ class OutOfOrderError(ValueError):
 _GRANTS = 2
 
 
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """length: tokens that may be drafted ahead of a plan's block; sent: when, on the monotonic clock."""
+
+    plan_id: int
+    length: int
+    sent: float
+
+
 @dataclass(slots=True, eq=False)
 class Sequence:
     """tokens: prompt and committed; epoch: of the last Open; sent: tokens the drafter has in that epoch.
 
-    link: to the replica that drafts for it, None without one; moves: it is to draft elsewhere from its next
-    plan on; stream: number of the stream that `epoch` was opened on, 0 for none; ticket: to be answered;
-    asked: tokens that the drafter was asked for, one after another; last: the latest ticket that a block
-    answered; foretold: its plan, if a forecast had told that block; grants: the latest to draft ahead, plan
-    and length; reopened: the plan that the sequence was opened again for; refused: why this stream's drafter
-    will not take it; fused: features of its first tokens, in pieces, and fed, how many of the pieces, and of
-    how many tokens, the drafter has in this epoch.
+    link: to the replica that drafts for it, None without one; moves: it is to draft elsewhere from its
+    next plan on; stream: number of the stream that `epoch` was opened on, 0 for none; ticket: to be
+    answered; asked: tokens that the drafter was asked for, one after another; last: the latest ticket
+    that a block answered; foretold: its plan, if a forecast had told that block; grants: the latest to
+    draft ahead; reopened: the plan that the sequence was opened again for; refused: why this stream's
+    drafter will not take it; fused: features of its first tokens, in pieces, and fed, how many of the
+    pieces, and of how many tokens, the drafter has in this epoch.
     """
 
     spec: SessionSpec
@@ -51,7 +61,7 @@ class Sequence:
     asked: int = 0
     last: Answered = field(default_factory=lambda: Answered(0, 0, ()))
     foretold: int = 0
-    grants: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_GRANTS))
+    grants: deque[Grant] = field(default_factory=lambda: deque(maxlen=_GRANTS))
     reopened: int | None = None
     refused: str = ""
     fused: list[Tensor] = field(default_factory=list)
@@ -90,7 +100,7 @@ class Sequence:
         self.asked = asked
         base, self.sent = self.sent, len(self.tokens)
         if ticket.ahead:
-            self.grants.append((ticket.plan_id, ticket.ahead))
+            self.grants.append(Grant(ticket.plan_id, ticket.ahead, time.monotonic()))
         return drafting_pb2.Plan(
             sequence=self.spec.sequence,
             epoch=self.epoch,
@@ -106,9 +116,9 @@ class Sequence:
             width=ticket.width,
         )
 
-    def granted(self, plan_id: int) -> int:
-        """How many tokens may be drafted ahead under a plan."""
-        return next((length for plan, length in self.grants if plan == plan_id), 0)
+    def granted(self, plan_id: int) -> Grant | None:
+        """To draft ahead of a plan's block; None if nothing was, or it is long ago."""
+        return next((grant for grant in self.grants if grant.plan_id == plan_id), None)
 
 
 def mismatch(block: drafting_pb2.Block, sequence: Sequence, incarnation: int) -> str:
@@ -128,15 +138,16 @@ def mismatch(block: drafting_pb2.Block, sequence: Sequence, incarnation: int) ->
 def forecast_of(
     sequence: Sequence,
     forecast: drafting_pb2.Forecast,
-    length: int,
+    grant: Grant,
     vocab_size: int,
     connection: Connection,
 ) -> Told:
-    """The forecast's content; length: as granted. Raises ValueError saying what is wrong with it."""
-    blocks = {outcome.prefix_hash: checked(outcome, length, vocab_size) for outcome in forecast.outcomes}
+    """The forecast's content, as it has just come. Raises ValueError saying what is wrong with it."""
+    trip = time.monotonic() - grant.sent
+    blocks = {each.prefix_hash: checked(each, grant.length, vocab_size) for each in forecast.outcomes}
     # Of a round whose block was lost it is not known what its outcomes are.
     exhaustive = forecast.exhaustive and sequence.last.plan_id == forecast.plan_id
-    return Told(sequence.last, blocks, exhaustive, forecast.draft_time_ns * 1e-9, connection)
+    return Told(sequence.last, blocks, exhaustive, forecast.draft_time_ns * 1e-9, trip, connection)
 
 
 def checked(

@@ -38,7 +38,7 @@ async def test_a_block_that_was_guessed_right_is_there_before_it_is_asked_for():
             verifier.ask(committed=guess, ahead=4)
             reply = await verifier.reply()
             drafter.gate.set()
-            assert (reply.block.tokens, reply.ahead) == (ahead, True)
+            assert (reply.block.tokens, reply.ahead, reply.trip) == (ahead, True, 0.0)
             block = ahead
         await pushed(verifier)
         assert (verifier.remote.ahead["used"], verifier.remote.ahead["wasted"]) == (12, 0)
@@ -121,6 +121,8 @@ async def test_a_drafter_that_foresees_is_never_waited_for(ahead):
             verifier.ask(committed=(*outcome, token), length=8, ahead=ahead)
             reply = await verifier.reply()
             assert reply.ahead
+            # Nobody waited, and yet it is known how long that would have been.
+            assert 0.0 < reply.trip < 10.0
             block = reply.block.tokens
             fresh = NgramDrafter(minimum=2)
             fresh.open(spec(1, verifier.texts[1]))
