@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -150,25 +151,25 @@ class Stream:
             span.set_attribute(names.DRAFT_TOKENS, len(block.tokens))
             self._go_on(plan, session, block)
             span.end()
-        elif told is not None:
+        elif told is not None and plan.width <= 1:
             self._answer(plan, session, self._span(plan), Drafted(told.first(plan.block_length)))
         else:
-            span, upto = self._span(plan), len(session.tokens)
-
-            def answer(drafted: Drafted) -> None:
-                self._load.add(-1)
-                self._answer(plan, session, span, drafted)
-
-            done = self._on_loop(answer)
+            received, upto = time.time_ns(), len(session.tokens)
             reads = self._replica.features is not None
 
             def begin() -> bool:
                 """Drafts if what it needs is there."""
                 there = not reads or session.fed >= upto - 1
                 if there:
+                    span = self._span(plan, received)
+
+                    def answer(drafted: Drafted) -> None:
+                        self._load.add(-1)
+                        self._answer(plan, session, span, drafted)
+
                     fused = session.fused(upto - 1) if reads else None
                     self._load.add(1)
-                    wanted = plan.block_length, done, plan.stop_below
+                    wanted = plan.block_length, self._on_loop(answer), plan.stop_below
                     self._worker.submit(Work(session, upto, *wanted, fused=fused, width=max(plan.width, 1)))
                 return there
 
@@ -188,6 +189,9 @@ class Stream:
 
     def _go_on(self, plan: drafting_pb2.Plan, session: Session, block: DraftBlock) -> None:
         """Pushes a forecast of the round that verifies the block, if the plan grants it."""
+        if self._sessions.session(plan.sequence, plan.epoch) is not session:
+            # It was closed while the block was drafted: work behind the close would open it for good.
+            return
         base = plan.base_committed_len + len(plan.committed_ids)
         # Where blocks come with proposals, each is drawn by noise of its own round, which is not known yet.
         if not plan.ahead_length or session.spec.proposal_entries or len(session.tokens) != base:
@@ -227,8 +231,8 @@ class Stream:
             Work(session, base, plan.ahead_length, done, plan.stop_below, verified=block.tokens)
         )
 
-    def _span(self, plan: drafting_pb2.Plan) -> Span:
-        """A plan's span, from its receipt on."""
+    def _span(self, plan: drafting_pb2.Plan, received: int | None = None) -> Span:
+        """A plan's span; received: when the plan came, in ns, None for now."""
         identity = self._replica.identity
         attributes: dict[str, str | int] = {
             names.DRAFTER_MODEL: identity.model,
@@ -244,6 +248,7 @@ class Stream:
             context=trace_context.extract(plan.traceparent),
             kind=SpanKind.SERVER,
             attributes=attributes,
+            start_time=received,
         )
 
     def _answer(self, plan: drafting_pb2.Plan, session: Session, span: Span, drafted: Drafted) -> None:

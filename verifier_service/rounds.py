@@ -183,6 +183,9 @@ class Rounds:
         if late or (reply.block is not None and (reply.trip or not reply.ahead)):
             seconds = reply.trip or (reply.arrived or time.monotonic()) - sequence.asked
             self._measurements.waited(sequence.pool, length, seconds, reply.draft_seconds)
+        # Where the drafter could not be asked for all, it did not stop by itself.
+        limited = reply.block is not None and reply.asked is not None and reply.asked < length
+        limited = limited and reply.block is not None and reply.block.depth() == reply.asked
         since = sequence.since_asked()
         if since and reply.block is not None:
             rest, told = reply.block.after(since), compared(reply.block, length, sequence.width, since)
@@ -196,6 +199,7 @@ class Rounds:
             # Below these tokens a tree may be wider than planned.
             reply = replace(reply, block=rest.first(sequence.planned))
         sequence.receive(reply)
+        sequence.whole = not limited
         if self._meters is not None:
             request, waited = sequence.request, time.monotonic() - sequence.began
             self._meters.replied(request.law.name, request.domain, sequence.drafter, reply.fallback, waited)

@@ -202,7 +202,7 @@ class Sequence:
 
     def admit(self, drafts: int) -> None:
         """Cuts the round's block to what is to be verified of it."""
-        self.whole = drafts == len(self.block.tokens)
+        self.whole = self.whole and drafts == len(self.block.tokens)
         self.block = self.block.first(drafts)
 
     def receive(self, reply: DraftReply) -> None:

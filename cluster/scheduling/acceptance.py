@@ -21,12 +21,13 @@ _GUESS_WEIGHT, _EXPERIENCE_WEIGHT, _POSITION_WEIGHT = 8.0, 4.0, 1.0
 class Outlook:
     """For blocks of 0, 1, … drafts one after another. tokens: expected to be emitted, the verifier's own
     included; rows: expected to be drafted, since a drafter may have less to say than it is asked for;
-    guessed: the chance that all of them are kept and the drafter guesses the verifier's own token as well, 0
-    of trees."""
+    guessed: the chance that all of them are kept and the drafter guesses the verifier's own token as well;
+    tree: they branch, and nothing is drafted ahead of them."""
 
     tokens: tuple[float, ...]
     rows: tuple[float, ...]
     guessed: tuple[float, ...]
+    tree: bool = False
 
 
 def outlook(history: History, most: int, width: int = 1) -> Outlook:
@@ -104,7 +105,7 @@ def _branched(
             behind = 1.0 + goes_on[k] * (chances[k] * behind + saved * after)
         tokens.append(behind)
     rows = tuple(siblings.spread * each for each in chain.rows)
-    return Outlook(tuple(tokens), rows, (0.0,) * len(chain.guessed))
+    return Outlook(tuple(tokens), rows, (0.0,) * len(chain.guessed), tree=True)
 
 
 def measured(rounds: Sequence[Round], most: int) -> Outlook:

@@ -32,7 +32,7 @@ class FixedPlanner:
         length = max(0, min(self.length, history.remaining - 1))
         if not self.hides or not length or history.verify is None:
             return BlockPlan(length, self.stop_below, width=self.width)
-        promised = promise(history, outlook(history, length), length, self.hides)
+        promised = promise(history, outlook(history, length, self.width), length, self.hides)
         granted = ahead(history, length, self.length) if self.width == 1 else 0
         return BlockPlan(length, self.stop_below, granted, promised.meanwhile, self.width)
 

@@ -52,7 +52,9 @@ class GoodputPlanner:
         if history.idle and promised[width][best].rate < _RETURN * promised[1][0].rate:
             trial = _TRIAL if history.idle >= _TRIAL_AFTER else 0
             width, best = 1, min(max(trial, self.least), most)
-        granted = ahead(history, best, self.most, outlooks[width].guessed[best]) if self.hides else 0
+        # Nothing is drafted ahead of a tree.
+        hides = self.hides and width == 1
+        granted = ahead(history, best, self.most, outlooks[width].guessed[best]) if hides else 0
         return BlockPlan(best, self.stop_below, granted, promised[width][best].meanwhile, width)
 
     def admit(self, frontiers: Sequence[Frontier], budget: Budget) -> list[int]:

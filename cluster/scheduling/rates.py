@@ -44,20 +44,21 @@ def promise(history: History, expected: Outlook, length: int, hides: bool) -> Pr
 def planned(history: History, expected: Outlook, plan: BlockPlan, hides: bool) -> Promise:
     """Of a round that was planned so, whether or not that is best."""
     hides = hides and not history.waits
-    wait = _wait(history, plan.length, hides)
+    wait = _wait(history, expected, plan.length, hides)
     return _promise(history, expected, plan.length, plan.meanwhile, wait, hides and plan.ahead > 0)
 
 
-def _wait(history: History, k: int, hides: bool) -> float:
+def _wait(history: History, expected: Outlook, k: int, hides: bool) -> float:
     """Seconds, with nothing guessed."""
     wait = history.draft.of(k)
-    # One that foresees drafts during the step before.
-    return max(0.0, wait - _step(history, 0.0)) if hides and history.foresees and k else wait
+    # One that foresees drafts during the step before, but no trees.
+    ahead = hides and history.foresees and not expected.tree and k
+    return max(0.0, wait - _step(history, 0.0)) if ahead else wait
 
 
 def _best(history: History, expected: Outlook, k: int, hides: bool) -> Promise:
     hides = hides and not history.waits
-    wait, plain = _wait(history, k, hides), _step(history, 0.0)
+    wait, plain = _wait(history, expected, k, hides), _step(history, 0.0)
     waiting = _promise(history, expected, k, 0, wait, hides)
     if not hides or k < 2 or wait < _WAIT * plain:
         return waiting

@@ -115,6 +115,17 @@ def test_a_plan_is_judged_as_it_was_made():
         assert planned(history, expected, worse, True).rate < best.rate
 
 
+def test_nothing_hides_the_wait_for_a_tree_but_decoding_on():
+    kept = (Round(8, 8, 7, width=2, ranks=(1,) * 7, spread=2.0),) * 32
+    history = History(50, 1000, kept, verify=COST, draft=DraftCost(0.15), foresees=True)
+    for planner in (FixedPlanner(8, hides=True, width=2), GoodputPlanner(8, hides=True, width=2)):
+        plan = planner.plan(history)
+        blind = planner.plan(replace(history, foresees=False))
+        if plan.width == 2:
+            assert (plan.ahead, plan.meanwhile) == (0, blind.meanwhile)
+            assert plan.meanwhile
+
+
 @given(histories)
 def test_hiding_a_wait_never_promises_less(history):
     if history.verify is None:

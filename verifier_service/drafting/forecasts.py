@@ -22,12 +22,13 @@ class Answered:
 @dataclass(frozen=True, slots=True)
 class Told:
     """A forecast of a round. of: the round's ticket and block; blocks: by the prefix that they continue;
-    exhaustive: nothing is drafted after other outcomes; seconds: the drafter's own time; trip: from the
-    plan's sending to the forecast's arrival; connection: that it came on."""
+    exhaustive: nothing is drafted after other outcomes; length: of blocks, as granted; seconds: the
+    drafter's own time; trip: from the plan's sending to the forecast's arrival; connection: its own."""
 
     of: Answered
     blocks: dict[bytes, DraftBlock]
     exhaustive: bool
+    length: int
     seconds: float
     trip: float
     connection: Connection
@@ -37,15 +38,22 @@ class Told:
         """Tokens of all blocks."""
         return sum(len(block.tokens) for block in self.blocks.values())
 
+    def asked(self, ticket: DraftTicket) -> int:
+        """Drafts of a ticket that it can have told."""
+        return min(self.length, self.connection.asked(ticket))
+
     def block(self, ticket: DraftTicket) -> DraftBlock | None:
-        """What is drafted for the next round's ticket, perhaps nothing; None if this does not tell."""
+        """What is drafted for the next ticket, perhaps nothing; None if this does not tell, as it does
+        of no tree."""
         block = self.blocks.get(ticket.prefix_hash)
         if block is None and self.exhaustive and self.of.base == ticket.base - len(ticket.committed):
             drafts, since = self.of.drafts, ticket.committed
             kept = len(since) - 1
             if since[:-1] == drafts[:kept] and since[kept:] != drafts[kept : kept + 1]:
                 return DraftBlock()
-        return block and block.first(self.connection.asked(ticket))
+        if block is None or (block.tokens and ticket.width > 1):
+            return None
+        return block.first(self.asked(ticket))
 
 
 class Forecasts:

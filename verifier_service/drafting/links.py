@@ -55,7 +55,7 @@ class Links:
         """That of the link that is best off; "connecting" without any, "closed" at the end."""
         if self._closed:
             return "closed"
-        states = [link.state for link in self._links if not link.leaving]
+        states = [link.state for link in list(self._links) if not link.leaving]
         for first in ("connected", "refused", "resting"):
             for state in states:
                 if state.startswith(first):
@@ -65,7 +65,9 @@ class Links:
     @property
     def foresees(self) -> bool:
         """Whether the replicas tell of every outcome; they all run the same drafter."""
-        return any(link.connection is not None and link.connection.foresees for link in self._links)
+        # Asked from the engine's thread, while links come and go.
+        connections = [link.connection for link in list(self._links)]
+        return any(connection is not None and connection.foresees for connection in connections)
 
     @property
     def rests(self) -> int:

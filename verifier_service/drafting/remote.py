@@ -223,8 +223,10 @@ class RemoteDrafting:
         sequence.link.asked(ticket.plan_id)
         if block is not None:
             self._answered(sequence, ticket, block, ahead=True)
-        # A drafter that the sequence is new to has told nothing.
-        held = block is not None and sequence.stream == connection.number
+        held = told if block is not None and sequence.stream == connection.number else None
+        if block is not None and held is None:
+            # A drafter that the sequence is new to told nothing: the block that it makes is another.
+            sequence.last = Answered(0, 0, ())
         self._send_plan(connection, sequence, ticket, held)
         # A forecast may have come after the ticket was issued.
         self._foretell(sequence)
@@ -258,8 +260,9 @@ class RemoteDrafting:
         self._send_features(connection, sequence)
 
     def _send_plan(
-        self, connection: Connection, sequence: Sequence, ticket: DraftTicket, held: bool = False
+        self, connection: Connection, sequence: Sequence, ticket: DraftTicket, held: Told | None = None
     ) -> None:
+        """held: the forecast that it was answered with."""
         if sequence.stream != connection.number:
             self._send_open(connection, sequence)
         if sequence.refused:
@@ -267,7 +270,8 @@ class RemoteDrafting:
                 # Long before anything was drafted.
                 self._without(sequence, ticket, Fallback.NO_DRAFTER, sequence.refused)
         else:
-            plan = sequence.plan(ticket, connection.asked(ticket), held)
+            asked = connection.asked(ticket) if held is None else held.asked(ticket)
+            plan = sequence.plan(ticket, asked, held is not None)
             connection.send(drafting_pb2.DraftRequest(plan=plan))
 
     def _receive(self, link: Link, response: drafting_pb2.DraftResponse) -> None:

@@ -27,7 +27,8 @@ def foretold(ticket: DraftTicket, block: DraftBlock, told: Told) -> DraftReply:
     """block: as the forecast told. A drafter that guesses made another block between plan and forecast, so
     that their distance is no trip."""
     reply = with_block(ticket, block, told.connection, told.seconds)
-    return replace(reply, ahead=True, trip=told.trip if told.exhaustive else 0.0)
+    trip = told.trip if told.exhaustive else 0.0
+    return replace(reply, ahead=True, asked=told.asked(ticket), trip=trip)
 
 
 def without_block(

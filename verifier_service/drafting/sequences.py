@@ -147,7 +147,8 @@ def forecast_of(
     blocks = {each.prefix_hash: checked(each, grant.length, vocab_size) for each in forecast.outcomes}
     # Of a round whose block was lost it is not known what its outcomes are.
     exhaustive = forecast.exhaustive and sequence.last.plan_id == forecast.plan_id
-    return Told(sequence.last, blocks, exhaustive, forecast.draft_time_ns * 1e-9, trip, connection)
+    seconds = forecast.draft_time_ns * 1e-9
+    return Told(sequence.last, blocks, exhaustive, grant.length, seconds, trip, connection)
 
 
 def checked(

@@ -89,6 +89,43 @@ async def test_a_shorter_ticket_takes_the_beginning_of_the_block():
         assert verifier.remote.ahead == {"used": 1, "wasted": 3}
 
 
+async def test_a_ticket_for_more_than_was_granted_is_answered_as_one_for_as_much():
+    async with server(ScriptedDrafter()) as running, side(running.address) as verifier:
+        verifier.open()
+        verifier.ask(length=3, ahead=3)
+        block = (await verifier.reply()).block.tokens
+        await pushed(verifier)
+        guess, ahead = outcome(verifier.texts[1], block)
+        verifier.ask(committed=guess, length=5, ahead=5)
+        reply = await verifier.reply()
+        # It is told that the drafter did not end the block by itself, which goes on from it.
+        assert (reply.block.tokens, reply.asked) == (ahead[:3], 3)
+        await pushed(verifier)
+
+
+@pytest.mark.parametrize("how", ["closed", "lost"])
+async def test_a_session_that_ends_while_its_block_is_drafted_is_not_opened_again(how):
+    drafter = ScriptedDrafter()
+    async with server(drafter) as running:
+        async with side(running.address) as verifier:
+            verifier.open()
+            drafter.gate.clear()
+            verifier.ask(ahead=4)
+            await until(drafter.entered.is_set)
+            if how == "closed":
+                verifier.remote.close(1, "over")
+                await until(lambda: not running.sessions)
+        await until(lambda: not running.sessions)
+        drafter.gate.set()
+        await until(lambda: not drafter.texts)
+        # Behind whatever the worker still had to do.
+        async with side(running.address) as other:
+            other.open(2, prompt=(5,))
+            other.ask(2)
+            await other.reply()
+            assert len(drafter.texts) == 1
+
+
 async def test_nothing_is_drafted_ahead_without_a_grant_or_where_drafts_have_noise_of_their_round():
     drafter = ScriptedDrafter()
     async with server(drafter) as running, side(running.address) as verifier:
