@@ -33,7 +33,7 @@ def ready(law, block):
     sequence.cache = KVPool(1, 1, 16, 20, torch.float32, torch.device("cpu")).open()
     sequence.cache.length = 2
     sequence.block = DraftBlock(tuple(token for token, _ in block), tuple(max_q for _, max_q in block))
-    sequence.budget = Budget(RESERVED, 1, 3.0, COST)
+    sequence.budget, sequence.whole = Budget(RESERVED, 1, 3.0, COST), True
     return sequence
 
 
