@@ -28,7 +28,7 @@ laws = st.sampled_from([COUPLED, REJECTION, BLOCK])
 def ready(law, block):
     """A sequence with this block in hand; of the engine's own class, without an engine."""
     sequence = Sequence.__new__(Sequence)
-    sequence.request, sequence.replay, sequence.number = SimpleNamespace(law=law), None, 1
+    sequence.request, sequence.replay, sequence.number = SimpleNamespace(law=law, adapter=""), None, 1
     sequence.phase, sequence.tokens, sequence.prompt = Phase.READY, [1, 2, 3], 3
     sequence.cache = KVPool(1, 1, 16, 20, torch.float32, torch.device("cpu")).open()
     sequence.cache.length = 2
