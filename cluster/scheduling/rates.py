@@ -11,6 +11,8 @@ from cluster.speculation.messages import BlockPlan
 
 # A wait shorter than this share of a step does not make up for what decoding on loses.
 _WAIT = 0.1
+# A block that usually takes this share of a step is often late for the next one.
+_LATE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,13 @@ def _wait(history: History, expected: Outlook, k: int, hides: bool) -> float:
     """Seconds, with nothing guessed."""
     wait = history.draft.of(k)
     # One that foresees drafts during the step before, but no trees.
-    ahead = hides and history.foresees and not expected.tree and k
-    return max(0.0, wait - _step(history, 0.0)) if ahead else wait
+    if not (hides and history.foresees and not expected.tree and k):
+        return wait
+    plain = _step(history, 0.0)
+    if history.others and wait > _LATE * plain:
+        # Who is late misses a step that others take.
+        return min(wait, plain)
+    return max(0.0, wait - plain)
 
 
 def _best(history: History, expected: Outlook, k: int, hides: bool) -> Promise:
