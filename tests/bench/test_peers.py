@@ -1,6 +1,8 @@
 """Peers are asked over real HTTP; ratios are of neighbours; who cannot take part is named with a reason."""
 
 import json
+import os
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -9,11 +11,11 @@ import pytest
 
 from cluster.bench.machine import Machine
 from cluster.bench.peers.endpoint import Endpoint
-from cluster.bench.peers.measuring import CLUSTER, VLLM, findings, loads, measure
+from cluster.bench.peers.measuring import CLUSTER, TRAINED, VLLM, findings, loads, measure
 from cluster.bench.peers.report import Outcome, as_dict, draw
 from cluster.bench.peers.vllm import PeerMissingError, vllm
 from cluster.bench.prompts import KINDS, VARIED
-from cluster.bench.speed.peer import Reply
+from cluster.bench.speed.peer import Reply, family
 
 MACHINE = Machine("processor", 2, 2, "torch", 1e9)
 
@@ -52,7 +54,7 @@ def server():
 
 def endpoint(server):
     url = f"http://127.0.0.1:{server.server_port}"
-    return Endpoint("somebody", url, "target", 1, {"truedraft": {"law": "none"}})
+    return Endpoint("somebody", url, "target", 1, extra={"truedraft": {"law": "none"}})
 
 
 def test_an_endpoint_is_asked_for_all_at_once(server):
@@ -100,6 +102,23 @@ def test_ratios_are_of_neighbours_and_loads_too_large_are_left_out():
     other = {CLUSTER: VLLM, VLLM: CLUSTER}
     swapped = [replace(each, peer=other.get(each.peer, each.peer)) for each in measured]
     assert {each.verdict for each in findings(swapped)} == {"missed"}
+
+
+def test_the_trained_drafter_is_promised_more():
+    measured = measure([Steady(TRAINED, 30.0), Steady(VLLM, 20.0)], loads([]), 8, 3, lambda _: None)
+    [found] = findings(measured)
+    assert (found.load, found.factor, found.verdict) == ("geometric mean", 2.0, "missed")
+
+
+def test_memory_is_that_of_the_server_without_the_other_peers():
+    with subprocess.Popen(["sleep", "60"]) as stranger, subprocess.Popen(["sleep", "60"]) as own:
+        before = family(os.getpid()) - {own.pid}
+        assert stranger.pid in before
+        alone = Endpoint("ours", "", "", os.getpid(), before).memory()
+        everything = Endpoint("ours", "", "", os.getpid()).memory()
+        for each in (stranger, own):
+            each.kill()
+    assert 0 < alone < 2**24 < everything
 
 
 def test_everything_is_reported(tmp_path):

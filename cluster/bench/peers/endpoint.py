@@ -11,26 +11,31 @@ from typing import Any
 
 import aiohttp
 
-from cluster.bench.speed.peer import Reply, resident
+from cluster.bench.speed.peer import Reply, family, resident
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """url: of the server, without a path; model: as it calls it; extra: more fields of the body; process: of
-    the server, with its descendants."""
+    """url: of the server, without a path; model: as it calls it; process: of the server, with its
+    descendants; strangers: those that are not the server's; extra: more fields of the body; rest: seconds
+    that it goes on using the processor after an answer, in which nobody else is timed."""
 
     name: str
     url: str
     model: str
     process: int
+    strangers: frozenset[int] = frozenset()
     extra: Mapping[str, Any] = field(default_factory=dict)
+    rest: float = 0.0
     most: int = 0
 
     def ask(self, prompts: Sequence[str], tokens: int) -> list[Reply]:
-        return asyncio.run(self._ask(prompts, tokens))
+        replies = asyncio.run(self._ask(prompts, tokens))
+        time.sleep(self.rest)
+        return replies
 
     def memory(self) -> int:
-        return resident(self.process)
+        return resident(family(self.process) - self.strangers)
 
     async def _ask(self, prompts: Sequence[str], tokens: int) -> list[Reply]:
         # Neither time nor the number of connections is limited.

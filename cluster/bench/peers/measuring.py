@@ -11,6 +11,7 @@ from cluster.bench.speed.peer import Peer, Reply
 from cluster.bench.statistics import Ratio, geometric_mean, paired_ratio
 
 CLUSTER, PLAIN = "cluster n-gram", "cluster none"
+TRAINED = "in-process coupled shipped drafter or n-gram"
 GENERATE, VLLM = "transformers generate", "vLLM"
 
 
@@ -118,18 +119,25 @@ def findings(measured: Sequence[Measured]) -> list[Finding]:
     found = []
     for rival in (GENERATE, VLLM):
         if {CLUSTER, rival} <= present:
-            pairs = sorted({each.repetition for each in measured})
-            means = [
-                [geometric_mean([_rate(measured, peer, kind, i) for kind in KINDS]) for i in pairs]
-                for peer in (CLUSTER, rival)
-            ]
-            found.append(Finding(CLUSTER, rival, "geometric mean", 1.3, paired_ratio(*means)))
+            found.append(_mean(measured, CLUSTER, rival, 1.3))
             found += [_finding(measured, CLUSTER, rival, kind, 1.0) for kind in KINDS]
+        if {TRAINED, rival} <= present:
+            found.append(_mean(measured, TRAINED, rival, 2.0))
     several = {each.load for each in measured} - set(KINDS)
     for load, factor in (("16", 1.3), ("64", 1.2)):
         if load in several and {CLUSTER, VLLM} <= present:
             found.append(_finding(measured, CLUSTER, VLLM, load, factor))
     return found
+
+
+def _mean(measured: Sequence[Measured], over: str, under: str, factor: float) -> Finding:
+    """Of one request at a time, over the kinds."""
+    pairs = sorted({each.repetition for each in measured})
+    means = [
+        [geometric_mean([_rate(measured, peer, kind, i) for kind in KINDS]) for i in pairs]
+        for peer in (over, under)
+    ]
+    return Finding(over, under, "geometric mean", factor, paired_ratio(*means))
 
 
 def _finding(measured: Sequence[Measured], over: str, under: str, load: str, factor: float) -> Finding:

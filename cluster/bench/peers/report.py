@@ -46,14 +46,15 @@ def as_dict(outcome: Outcome) -> dict[str, Any]:
 
 def render(outcome: Outcome, console: Console) -> None:
     peers, columns = _peers(outcome), _columns(outcome)
-    rates = Table("tokens/s (median)", *KINDS, *(f"{label} at a time" for label in columns))
+    rates = Table("", *KINDS, *columns)
+    rates.title = "tokens/s (median): each kind by itself, and so many requests at a time"
     for peer in peers:
         single = [_rate(outcome, peer, kind) for kind in KINDS]
         several = [_rate(outcome, peer, label, single) for label in columns]
         rates.add_row(peer, *map(_shown, (*single, *several)))
     console.print(rates)
-    latencies = Table("", "memory", *(f"{label} at a time" for label in columns))
-    latencies.title = "milliseconds to the first text / for each token after it (median)"
+    latencies = Table("", "memory", *columns)
+    latencies.title = "ms to the first text / for each token after it (median), so many requests at a time"
     for peer in peers:
         cells = [
             f"{_shown(_latency(outcome, peer, label, lambda m: m.first))} / "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,10 +15,10 @@ from cluster.bench.peers.measuring import CLUSTER, PLAIN, loads, measure
 from cluster.bench.peers.report import Outcome, as_dict, draw, render
 from cluster.bench.peers.vllm import PeerMissingError, vllm
 from cluster.bench.speed.apart import apart
-from cluster.bench.speed.contestants import in_process, stock
-from cluster.bench.speed.peer import Peer
+from cluster.bench.speed.contestants import in_process, stock, trained
+from cluster.bench.speed.peer import Peer, family
 from cluster.bench.speed.run import COMPUTED_AGAIN
-from cluster.checkpoints import resolve
+from cluster.checkpoints import DEFAULT_REFERENCE, resolve
 from cluster.config import load_config
 from cluster.terminal import Output, progress
 
@@ -45,17 +46,23 @@ def run_peers(
             *stack.enter_context(apart(stock, spec)),
             *stack.enter_context(apart(in_process, spec)),
         ]
+        if spec.model == DEFAULT_REFERENCE:
+            peers += stack.enter_context(apart(trained, spec))
         for name, speculates in (("vLLM", False), ("vLLM n-gram", True)):
             say(f"starting {name}")
             try:
                 peers.append(stack.enter_context(vllm(vllm_command, checkpoint.path, spec.dtype, speculates)))
             except PeerMissingError as absence:
+                # Said at once: who wanted it need not wait for the end.
                 missing[name] = str(absence)
+                print(f"{name} does not take part: {absence}", file=sys.stderr)
+        # Ray's processes are children of this one, as are the peers so far.
+        others = family(os.getpid())
         say("starting the cluster")
         cluster = stack.enter_context(running(config))
-        url, process = f"http://{cluster.http_address}", os.getpid()
+        url = f"http://{cluster.http_address}"
         peers += [
-            Endpoint(name, url, config.served_name, process, {"truedraft": {"law": law}})
+            Endpoint(name, url, config.served_name, os.getpid(), others, {"truedraft": {"law": law}})
             for name, law in ((PLAIN, "none"), (CLUSTER, "coupled"))
         ]
         measured = measure(peers, loads(concurrent), tokens, pairs, say)

@@ -19,6 +19,8 @@ from urllib.request import urlopen
 from cluster.bench.peers.endpoint import Endpoint
 
 _START_S, _STOP_S = 420.0, 20.0
+# Its workers look for the next order without sleeping for a second after the last.
+_SPINS_S = 1.5
 _CONTEXT = 2048
 _TOKENS, _SUFFIX = 8, 3
 
@@ -28,9 +30,10 @@ class PeerMissingError(Exception):
 
 
 @contextmanager
-def vllm(command: Path, checkpoint: str, dtype: str, speculates: bool) -> Iterator[Endpoint]:
-    """A server of the checkpoint on a free port; speculates: by n-grams, as many drafts and as short a suffix
-    as ours. Prompts that come again are computed again, as with the others.
+def vllm(python: Path, checkpoint: str, dtype: str, speculates: bool) -> Iterator[Endpoint]:
+    """A server of the checkpoint on a free port; python: of an environment that has vLLM; speculates: by
+    n-grams, as many drafts and as short a suffix as ours. Prompts that come again are computed again, as with
+    the others.
 
     Raises PeerMissingError when it does not come up.
     """
@@ -38,7 +41,9 @@ def vllm(command: Path, checkpoint: str, dtype: str, speculates: bool) -> Iterat
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
-    serve = [str(command), "serve", checkpoint, "--served-model-name", "target", "--dtype", dtype]
+    # Its command `vllm` asks for a distribution of that name, which the build for CPUs is not.
+    serve = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", checkpoint]
+    serve += ["--served-model-name", "target", "--dtype", dtype]
     serve += ["--host", "127.0.0.1", "--port", str(port), "--max-model-len", str(_CONTEXT)]
     serve += ["--no-enable-prefix-caching", "--disable-log-stats"]
     if speculates:
@@ -55,11 +60,11 @@ def vllm(command: Path, checkpoint: str, dtype: str, speculates: bool) -> Iterat
                 serve, env=_environment(), stdout=log, stderr=log, start_new_session=True
             )
         except OSError as error:
-            raise PeerMissingError(f"{command} cannot be run: {error.strerror}.") from error
+            raise PeerMissingError(f"{python} cannot be run: {error.strerror}.") from error
         try:
             if not _came_up(f"http://127.0.0.1:{port}/health", process):
                 raise PeerMissingError(f"{name} did not come up: {_last_line(log)}")
-            yield Endpoint(name, f"http://127.0.0.1:{port}", "target", process.pid)
+            yield Endpoint(name, f"http://127.0.0.1:{port}", "target", process.pid, rest=_SPINS_S)
         finally:
             _end(process)
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from cluster.bench.speed.contestants import InProcess, Transformers
-from cluster.bench.speed.peer import Reply, resident
+from cluster.bench.speed.peer import Reply, family, resident
 from verifier_service.spec import VerifierSpec
 
 Loading = Callable[[VerifierSpec], Sequence[Transformers | InProcess]]
@@ -38,7 +38,7 @@ class Apart:
 
     def memory(self) -> int:
         """See Peer; of all contestants in that process, which share the weights."""
-        return resident(self.pool.submit(os.getpid).result())
+        return resident(family(self.pool.submit(os.getpid).result()))
 
 
 @contextmanager

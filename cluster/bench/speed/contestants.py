@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -17,15 +18,19 @@ from cluster.bench.speed.peer import Reply
 from cluster.checkpoints import load_model, resolve
 from cluster.checkpoints.loading import end_of_sequence_ids, load_tokenizer
 from cluster.client import Ask, Client
-from cluster.drafting import NgramDrafter
+from cluster.drafting import Drafter, NgramDrafter
+from cluster.drafting.drafter_checkpoints import SHIPPED
 from cluster.gateway.prompting import TokenizerPrompting
 from cluster.gateway.tools.conversation import Turn
 from cluster.speculation.law import COUPLED, NONE, Law
 from cluster.speculation.request import GenerationRequest
 from cluster.speculation.sampling import Sampling
+from drafter_service.deployment import load
+from drafter_service.spec import DrafterKind, DrafterSpec
 from verifier_service.batch import answer_all
 from verifier_service.build import LoadedTarget, build_engine, load_target
 from verifier_service.drafting.local import LocalDrafting
+from verifier_service.drafting.pools import Pools
 from verifier_service.spec import VerifierSpec
 
 _LOOKUP_TOKENS = 10
@@ -78,16 +83,24 @@ class Transformers:
 
 
 class InProcess:
-    """Our engine without a cluster."""
+    """Our engine without a cluster; drafters: by name, the planner chooses among them."""
 
-    def __init__(self, loaded: LoadedTarget, spec: VerifierSpec, law: Law) -> None:
-        self.name = f"in-process {law}" + (" n-gram" if law == COUPLED else "")
+    def __init__(
+        self,
+        loaded: LoadedTarget,
+        spec: VerifierSpec,
+        law: Law,
+        drafters: Mapping[str, Drafter] | None = None,
+    ) -> None:
+        drafters = drafters or {"n-gram": NgramDrafter()}
+        self.name = f"in-process {law}" + (f" {' or '.join(drafters)}" if law == COUPLED else "")
         if spec.dtype != "float32":
             self.name += f", {spec.dtype}"
         self.most = 0
         self._law = law
         self._loaded = loaded
-        self._engine = build_engine(loaded, spec, LocalDrafting(NgramDrafter()), NoOpTracer())
+        pools = Pools({name: LocalDrafting(drafter) for name, drafter in drafters.items()})
+        self._engine = build_engine(loaded, spec, pools, NoOpTracer())
 
     def answer(self, kind: str, tokens: int) -> list[int]:
         [answer] = answer_all(self._engine, [self._request(KINDS[kind], tokens, 0)])
@@ -138,6 +151,13 @@ def in_process(spec: VerifierSpec) -> list[InProcess]:
     """Our engine without speculation and with it, on one copy of the weights."""
     loaded = load_target(spec)
     return [InProcess(loaded, spec, law) for law in (NONE, COUPLED)]
+
+
+def trained(spec: VerifierSpec) -> list[InProcess]:
+    """Our engine with the shipped drafter beside n-grams, for the default target."""
+    drafter = load(DrafterSpec(spec.model, DrafterKind.DFLASH, SHIPPED)).drafter
+    drafters = {"shipped drafter": drafter, "n-gram": NgramDrafter()}
+    return [InProcess(load_target(replace(spec, drafter=SHIPPED)), spec, COUPLED, drafters)]
 
 
 def plain(spec: VerifierSpec) -> list[InProcess]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,15 +36,23 @@ class Peer(Protocol):
         """Bytes that its processes hold, those shared with others counted in full."""
 
 
-def resident(pid: int) -> int:
-    """Bytes of a process and its descendants."""
+def family(pid: int) -> frozenset[int]:
+    """A process and its descendants; empty when it has ended."""
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        return frozenset(each.pid for each in (process, *process.children(recursive=True)))
+    except psutil.NoSuchProcess:
+        return frozenset()
+
+
+def resident(pids: Iterable[int]) -> int:
+    """Bytes of those processes that have not ended."""
     import psutil
 
     total = 0
-    try:
-        process = psutil.Process(pid)
-        for each in (process, *process.children(recursive=True)):
-            total += each.memory_info().rss
-    except psutil.NoSuchProcess:
-        pass
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):
+            total += psutil.Process(pid).memory_info().rss
     return total
