@@ -107,7 +107,7 @@ class DrafterDeployment:
     def check_health(self) -> None:
         """Called by Serve. Raises RuntimeError when the replica has to be replaced."""
         if not self._server.healthy:
-            raise RuntimeError("the drafting thread has ended")
+            raise RuntimeError("the drafter has ended")
 
     async def __del__(self) -> None:
         """Called by Serve when the replica shuts down."""

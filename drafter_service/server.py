@@ -22,7 +22,7 @@ from cluster.drafting.wire import KEEPALIVE_INTERVAL_MS, KEEPALIVE_TIMEOUT_MS, P
 from cluster.speculation.messages import DrafterIdentity
 from drafter_service.load import Load
 from drafter_service.stream import Context, Replica, Stream
-from drafter_service.worker import DraftingWorker
+from drafter_service.worker import drafting
 from truedraft.v1 import drafting_pb2, drafting_pb2_grpc
 
 _log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class DraftingServer(drafting_pb2_grpc.DraftingServiceServicer):
         self._vocab_size = vocab_size
         self._tracer = tracer
         self._channel = channel
-        self._worker = DraftingWorker(drafter)
+        self._drafting = drafting(drafter)
         self.load = Load()
         # Set once it is to end, to be told to new streams too; and when none is left.
         self._leaving, self._left = False, asyncio.Event()
@@ -87,8 +87,8 @@ class DraftingServer(drafting_pb2_grpc.DraftingServiceServicer):
 
     @property
     def healthy(self) -> bool:
-        """Started, and the drafting thread is alive."""
-        return self._server is not None and self._worker.alive
+        """Started, and drafts."""
+        return self._server is not None and self._drafting.alive
 
     @property
     def sessions(self) -> int:
@@ -119,7 +119,7 @@ class DraftingServer(drafting_pb2_grpc.DraftingServiceServicer):
                 break
         else:
             raise RuntimeError(f"no free port on {host} in {first}..{last}")
-        self._worker.start()
+        self._drafting.start()
         await server.start()
         self._server = server
         return self.address
@@ -134,11 +134,11 @@ class DraftingServer(drafting_pb2_grpc.DraftingServiceServicer):
                 await asyncio.wait_for(self._left.wait(), seconds)
 
     async def stop(self) -> None:
-        """End all streams, then the drafting thread; no error if not started."""
+        """End all streams, then drafting; no error if not started."""
         server, self._server = self._server, None
         if server is not None:
             await server.stop(_STOP_GRACE_S)
-            await asyncio.to_thread(self._worker.stop)
+            await asyncio.to_thread(self._drafting.stop)
 
     async def Draft(  # noqa: N802 - the wire's name
         self, request_iterator: AsyncIterator[drafting_pb2.DraftRequest], context: Context
@@ -157,7 +157,7 @@ class DraftingServer(drafting_pb2_grpc.DraftingServiceServicer):
             await context.write(drafting_pb2.DraftResponse(fault=refusal))
             return
         number = next(self._numbers)
-        stream = Stream(self._replica, self._vocab_size, self._worker, self._tracer, context, self.load)
+        stream = Stream(self._replica, self._vocab_size, self._drafting, self._tracer, context, self.load)
         self._streams[number] = stream
         try:
             await context.write(drafting_pb2.DraftResponse(welcome=self._welcome(number)))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import grpc.aio
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
+from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, Status, StatusCode, Tracer
 
 from cluster.drafting.features import FeaturesInfo
 from cluster.drafting.wire import put_parents, put_proposal, take_features
@@ -19,11 +18,14 @@ from cluster.telemetry import context as trace_context
 from cluster.telemetry import names
 from drafter_service.load import Load
 from drafter_service.sessions import Session, SessionFault, StreamSessions
-from drafter_service.worker import Drafted, DraftingWorker, Work
+from drafter_service.worker import Drafted, Drafting, Work
 from truedraft.v1 import drafting_pb2
 
 # Of features whose session is not open yet.
 _MOST_EARLY_BYTES = 32 * 1024 * 1024
+
+# The end of the traceparent of a round that is not shown.
+_NOT_SAMPLED = "-00"
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +38,7 @@ Context = grpc.aio.ServicerContext[drafting_pb2.DraftRequest, drafting_pb2.Draft
 @dataclass(frozen=True, slots=True)
 class Replica:
     """Who answers; incarnation: drawn anew by every start; features: what its drafter reads; foresees: its
-    forecasts are exhaustive."""
+    forecasts tell of every outcome."""
 
     identity: DrafterIdentity
     incarnation: int
@@ -52,20 +54,19 @@ class Stream:
         self,
         replica: Replica,
         vocab_size: int,
-        worker: DraftingWorker,
+        drafting: Drafting,
         tracer: Tracer,
         context: Context,
         load: Load,
     ) -> None:
         self._replica = replica
-        self._worker = worker
+        self._drafting = drafting
         self._tracer = tracer
         self._context = context
         self._load = load
         self._sessions = StreamSessions(vocab_size)
-        self._loop = asyncio.get_running_loop()
         self._outbox: asyncio.Queue[drafting_pb2.DraftResponse] = asyncio.Queue()
-        self._writer = self._loop.create_task(self._write())
+        self._writer = asyncio.create_task(self._write())
         self._ended = False
         # Features that came before their session: calls do not keep order among each other.
         self._early: dict[tuple[int, int], list[drafting_pb2.FeedRequest]] = {}
@@ -169,23 +170,13 @@ class Stream:
 
                     fused = session.fused(upto - 1) if reads else None
                     self._load.add(1)
-                    wanted = plan.block_length, self._on_loop(answer), plan.stop_below
-                    self._worker.submit(Work(session, upto, *wanted, fused=fused, width=max(plan.width, 1)))
+                    wanted = plan.block_length, answer, plan.stop_below
+                    self._drafting.submit(Work(session, upto, *wanted, fused=fused, width=max(plan.width, 1)))
                 return there
 
             self._waiting.pop(plan.sequence, None)
             if not begin():
                 self._waiting[plan.sequence] = begin
-
-    def _on_loop(self, take: Callable[[Drafted], None]) -> Callable[[Drafted], None]:
-        """For the worker's thread to call."""
-
-        def done(drafted: Drafted) -> None:
-            # A loop that is closed has no stream left to answer.
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(take, drafted)
-
-        return done
 
     def _go_on(self, plan: drafting_pb2.Plan, session: Session, block: DraftBlock) -> None:
         """Pushes a forecast of the round that verifies the block, if the plan grants it."""
@@ -210,29 +201,30 @@ class Stream:
             forecast = drafted.forecast
             if forecast is None or len(session.tokens) != base:
                 return
-            if not forecast.outcomes and not forecast.exhaustive:
+            if not forecast.outcomes and not forecast.rounds:
                 return
             message = drafting_pb2.Forecast(
                 sequence=plan.sequence,
                 epoch=plan.epoch,
                 plan_id=plan.plan_id,
                 incarnation=self._replica.incarnation,
-                exhaustive=forecast.exhaustive,
+                rounds=forecast.rounds,
                 draft_time_ns=drafted.elapsed_ns,
             )
             for outcome in forecast.outcomes:
-                prefix = session.prefix.digest_after((*block.tokens[: outcome.kept], outcome.token))
+                prefix = session.prefix.digest_after((*block.tokens[: outcome.kept], *outcome.tokens))
                 session.told[prefix] = outcome.block
                 message.outcomes.add(prefix_hash=prefix, ids=outcome.block.tokens, max_q=outcome.block.max_q)
             self._send(drafting_pb2.DraftResponse(forecast=message))
 
-        done = self._on_loop(push)
-        self._worker.submit(
-            Work(session, base, plan.ahead_length, done, plan.stop_below, verified=block.tokens)
+        self._drafting.submit(
+            Work(session, base, plan.ahead_length, push, plan.stop_below, verified=block.tokens)
         )
 
     def _span(self, plan: drafting_pb2.Plan, received: int | None = None) -> Span:
         """A plan's span; received: when the plan came, in ns, None for now."""
+        if plan.traceparent.endswith(_NOT_SAMPLED):
+            return INVALID_SPAN
         identity = self._replica.identity
         attributes: dict[str, str | int] = {
             names.DRAFTER_MODEL: identity.model,
@@ -305,7 +297,7 @@ class Stream:
 
     def _release(self, session: Session | None) -> None:
         if session is not None:
-            self._worker.close(session)
+            self._drafting.close(session)
 
     def _send(self, response: drafting_pb2.DraftResponse) -> None:
         if not self._ended:

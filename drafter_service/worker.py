@@ -1,13 +1,17 @@
-"""The one thread that drafts: plans of all streams, gathered into one call while the last one runs."""
+"""Where a drafter runs: in a thread of its own, in which plans of all streams are gathered into one call
+while the last one runs; or on the event loop, if it takes no longer than a thread takes to wake up."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import queue
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from torch import Tensor
 
@@ -35,7 +39,7 @@ class Drafted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """A block wanted of a session after its first `upto` tokens; done: called once, from the worker.
+    """A block wanted of a session after its first `upto` tokens; done: called once, on the event loop.
 
     length, width: as of DraftJob; verified: the block of the round that comes next: work ahead, for a
     forecast of that round, which waits while there is other work; fused: for a drafter that reads them,
@@ -52,8 +56,34 @@ class Work:
     width: int = 1
 
 
-class DraftingWorker:
-    """Runs a drafter in a thread of its own: drafters serve one caller at a time.
+class Drafting(Protocol):
+    """A drafter at work, for one event loop. A session's newer work replaces older work that has not begun,
+    and so does closing it."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether what is submitted will be done."""
+
+    def start(self) -> None:
+        """On the event loop."""
+
+    def submit(self, work: Work) -> None:
+        """On the event loop."""
+
+    def close(self, session: Session) -> None:
+        """The drafter may forget it. On the event loop."""
+
+    def stop(self) -> None:
+        """Ends after the call that is running, and waits for it. Blocks."""
+
+
+def drafting(drafter: Drafter) -> Drafting:
+    """Where this drafter is to run."""
+    return DraftingOnLoop(drafter) if isinstance(drafter, Foreseer) else DraftingThread(drafter)
+
+
+class _Sessions:
+    """What a drafter has of each session.
 
     A session is opened in the drafter when it first drafts, and again after an error, from the
     tokens that the session holds: whatever a failed call left behind is never drafted from.
@@ -61,60 +91,12 @@ class DraftingWorker:
 
     def __init__(self, drafter: Drafter) -> None:
         self._drafter = drafter
-        self._inbox: queue.SimpleQueue[Work | Session | None] = queue.SimpleQueue()
+        self._foreseer = drafter if isinstance(drafter, Foreseer) else None
         # How many of a session's tokens the drafter has; absent: not open there.
         self._fed: dict[int, int] = {}
-        # Work ahead that has not begun, oldest first.
-        self._ahead: dict[int, Work] = {}
-        self._thread = threading.Thread(target=self._run, name="drafting", daemon=True)
 
-    def start(self) -> None:
-        self._thread.start()
-
-    @property
-    def alive(self) -> bool:
-        return self._thread.is_alive()
-
-    def submit(self, work: Work) -> None:
-        """Any thread. A session's newer work replaces older work that has not begun."""
-        self._inbox.put(work)
-
-    def close(self, session: Session) -> None:
-        """Any thread. Work of the session that has not begun is dropped."""
-        self._inbox.put(session)
-
-    def stop(self) -> None:
-        """Ends after the call that is running, and waits for it. Blocks."""
-        self._inbox.put(None)
-        if self._thread.ident is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        while True:
-            items = [] if self._ahead and self._inbox.empty() else [self._inbox.get()]
-            while not self._inbox.empty():
-                items.append(self._inbox.get())
-            newest: dict[int, Work] = {}
-            for item in items:
-                if item is None:
-                    for work in (*newest.values(), *self._ahead.values()):
-                        work.done(Drafted())
-                    return
-                number = item.number if isinstance(item, Session) else item.session.number
-                # Whatever was to be done for the session has been overtaken.
-                for waiting in (newest, self._ahead):
-                    if number in waiting:
-                        waiting.pop(number).done(Drafted())
-                if isinstance(item, Session):
-                    self._forget(number)
-                else:
-                    (newest if item.verified is None else self._ahead)[number] = item
-            if newest:
-                self._draft(list(newest.values()))
-            elif self._ahead:
-                self._foresee(self._ahead.pop(next(iter(self._ahead))))
-
-    def _draft(self, batch: list[Work]) -> None:
+    def draft(self, batch: list[Work]) -> list[tuple[Work, Drafted]]:
+        """What came of each, in one call."""
         began = time.perf_counter_ns()
         try:
             blocks = self._drafter.draft([self._job(work) for work in batch])
@@ -124,38 +106,34 @@ class DraftingWorker:
                 )
         except Exception as error:
             for work in batch:
-                self._forget(work.session.number)
+                self.forget(work.session.number)
             if len(batch) > 1:
                 # Whose fault it was is not known: each on its own.
-                for work in batch:
-                    self._draft([work])
-            else:
-                _log.warning("drafting failed: %s: %s", type(error).__name__, error)
-                batch[0].done(Drafted(error=error, elapsed_ns=time.perf_counter_ns() - began))
-            return
-        outcome = Drafted(elapsed_ns=time.perf_counter_ns() - began)
-        for work, block in zip(batch, blocks, strict=True):
+                return [drafted for work in batch for drafted in self.draft([work])]
+            _log.warning("drafting failed: %s: %s", type(error).__name__, error)
+            return [(batch[0], Drafted(error=error, elapsed_ns=time.perf_counter_ns() - began))]
+        elapsed = time.perf_counter_ns() - began
+        for work in batch:
             self._fed[work.session.number] = work.upto
-            work.done(replace(outcome, block=block))
+        return [(work, Drafted(block, elapsed_ns=elapsed)) for work, block in zip(batch, blocks, strict=True)]
 
-    def _foresee(self, work: Work) -> None:
+    def foresee(self, work: Work) -> Drafted:
         """By a drafter that does not tell of all outcomes: of the one that it takes for the likeliest, that
         the whole block is kept and its own next token follows."""
         began = time.perf_counter_ns()
         try:
-            if isinstance(self._drafter, Foreseer):
-                forecast = self._drafter.foresee(self._job(work))
+            if self._foreseer is not None:
+                forecast = self._foreseer.foresee(self._job(work))
             else:
                 job = self._job(work)
                 [block] = self._drafter.draft([replace(job, length=1 + job.length)])
                 forecast = _likeliest(len(job.guess), block)
         except Exception as error:
-            self._forget(work.session.number)
+            self.forget(work.session.number)
             _log.warning("drafting ahead failed: %s: %s", type(error).__name__, error)
-            work.done(Drafted(error=error))
-            return
+            return Drafted(error=error)
         self._fed[work.session.number] = work.upto
-        work.done(Drafted(forecast=forecast, elapsed_ns=time.perf_counter_ns() - began))
+        return Drafted(forecast=forecast, elapsed_ns=time.perf_counter_ns() - began)
 
     def _job(self, work: Work) -> DraftJob:
         session = work.session
@@ -171,7 +149,8 @@ class DraftingWorker:
         wanted = work.length, work.stop_below, guess, fused, work.width
         return DraftJob(session.number, committed, *wanted)
 
-    def _forget(self, number: int) -> None:
+    def forget(self, number: int) -> None:
+        """Closes the session in the drafter."""
         self._fed.pop(number, None)
         try:
             self._drafter.close(number)
@@ -179,9 +158,95 @@ class DraftingWorker:
             _log.exception("a drafter could not close a session")
 
 
+class DraftingOnLoop(_Sessions):
+    """Runs a drafter that takes microseconds: it is done when `submit` returns."""
+
+    alive = True
+
+    def start(self) -> None:
+        pass
+
+    def submit(self, work: Work) -> None:
+        if work.verified is None:
+            [(_, drafted)] = self.draft([work])
+        else:
+            drafted = self.foresee(work)
+        work.done(drafted)
+
+    def close(self, session: Session) -> None:
+        self.forget(session.number)
+
+    def stop(self) -> None:
+        pass
+
+
+class DraftingThread(_Sessions):
+    """Runs a drafter in a thread of its own: drafters serve one caller at a time."""
+
+    def __init__(self, drafter: Drafter) -> None:
+        super().__init__(drafter)
+        self._inbox: queue.SimpleQueue[Work | Session | None] = queue.SimpleQueue()
+        # Work ahead that has not begun, oldest first.
+        self._ahead: dict[int, Work] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._run, name="drafting", daemon=True)
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    def submit(self, work: Work) -> None:
+        self._inbox.put(work)
+
+    def close(self, session: Session) -> None:
+        self._inbox.put(session)
+
+    def stop(self) -> None:
+        self._inbox.put(None)
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _done(self, work: Work, drafted: Drafted) -> None:
+        assert self._loop is not None  # or the thread would not run
+        # A loop that is closed has no stream left to answer.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(work.done, drafted)
+
+    def _run(self) -> None:
+        while True:
+            items = [] if self._ahead and self._inbox.empty() else [self._inbox.get()]
+            while not self._inbox.empty():
+                items.append(self._inbox.get())
+            newest: dict[int, Work] = {}
+            for item in items:
+                if item is None:
+                    for work in (*newest.values(), *self._ahead.values()):
+                        self._done(work, Drafted())
+                    return
+                number = item.number if isinstance(item, Session) else item.session.number
+                # Whatever was to be done for the session has been overtaken.
+                for waiting in (newest, self._ahead):
+                    if number in waiting:
+                        self._done(waiting.pop(number), Drafted())
+                if isinstance(item, Session):
+                    self.forget(number)
+                else:
+                    (newest if item.verified is None else self._ahead)[number] = item
+            if newest:
+                for work, drafted in self.draft(list(newest.values())):
+                    self._done(work, drafted)
+            elif self._ahead:
+                work = self._ahead.pop(next(iter(self._ahead)))
+                self._done(work, self.foresee(work))
+
+
 def _likeliest(kept: int, block: DraftBlock) -> Forecast:
     """block: after a guess, from the token on that the drafter takes for the verifier's own."""
     if len(block.tokens) < 2:
         return Forecast()
     rest = DraftBlock(block.tokens[1:], block.max_q[1:])
-    return Forecast((Outcome(kept, block.tokens[0], rest),))
+    return Forecast((Outcome(kept, block.tokens[:1], rest),))

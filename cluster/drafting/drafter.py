@@ -95,4 +95,5 @@ class Foreseer(Drafter, Protocol):
 
     def foresee(self, job: DraftJob) -> Forecast:
         """For the round that verifies the job's guess, after its committed tokens: blocks of at most the
-        job's length. Exhaustive unless there is too much to tell."""
+        job's length. Of all its outcomes unless there is too much to tell; if there is little, also of those
+        of the next round, where that has nothing to verify."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -124,21 +125,23 @@ class DraftBlock:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a round may come to, and the block that would be drafted after it. kept: drafts of the round's
-    block that are accepted; token: the verifier's own that follows them."""
+    """What a round may come to, or rounds without drafts after it, and the block that would be drafted then.
+    kept: drafts of the round's block that are accepted; tokens: the verifier's own that follow them, one of
+    each round."""
 
     kept: int
-    token: int
+    tokens: tuple[int, ...]
     block: DraftBlock
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What is drafted next, by outcome of a round that is not over. exhaustive: nothing is drafted after any
-    outcome that is not among them."""
+    """What is drafted next, by outcome of a round that is not over. rounds: how many it speaks of, the round
+    itself and those after it in which nothing is drafted: then nothing is drafted after any outcome of these
+    that is not among them; 0: other outcomes are left open."""
 
     outcomes: tuple[Outcome, ...] = ()
-    exhaustive: bool = False
+    rounds: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,17 +194,21 @@ class PrefixHash:
         self.extend(tokens)
 
     def extend(self, tokens: Iterable[int] | Sequence[int]) -> None:
-        ids = list(tokens)
-        self._state.update(b"".join(token.to_bytes(4, "little") for token in ids))
+        ids = tuple(tokens)
+        self._state.update(_packed(ids))
         self.length += len(ids)
 
     def digest(self) -> bytes:
         """16 bytes; the hash may be extended further."""
         return self._state.digest()
 
-    def digest_after(self, tokens: Iterable[int]) -> bytes:
+    def digest_after(self, tokens: Sequence[int]) -> bytes:
         """What `digest` would be after these tokens, which are not added."""
-        longer = PrefixHash()
-        longer._state = self._state.copy()
-        longer.extend(tokens)
-        return longer.digest()
+        state = self._state.copy()
+        state.update(_packed(tokens))
+        return state.digest()
+
+
+def _packed(tokens: Sequence[int]) -> bytes:
+    """Unsigned, 32 bits each, little-endian. Raises struct.error for what does not fit."""
+    return struct.pack(f"<{len(tokens)}I", *tokens)

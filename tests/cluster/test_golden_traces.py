@@ -21,17 +21,25 @@ def new():
 
 
 def arrived(cluster, traceparent, rounds=0):
-    """The trace's spans once its root and all of its rounds are in, each round's draft on both sides."""
+    """The trace's spans once its root and all of its rounds are in, each round's drafts on both sides."""
     trace = traceparent.split("-")[1]
 
     def whole():
         """the trace has arrived"""
         spans = cluster.collector.trace(trace)
         seen = [(span.resource["service.name"], span.name) for span in spans]
-        drafts = [seen.count((service, "draft")) for service in ("truedraft-verifier", "truedraft-drafter")]
+        parents = {
+            span.parent_span_id for span in spans if span.resource["service.name"] == "truedraft-drafter"
+        }
+        drafted = {
+            span.span_id
+            for span in spans
+            if (span.resource["service.name"], span.name) == ("truedraft-verifier", names.SPAN_DRAFT)
+            and span.attributes.get(names.DRAFT_TOKENS)
+        }
         root = any(service == "truedraft-gateway" for service, _ in seen)
         complete = root and seen.count(("truedraft-verifier", names.SPAN_ROUND)) >= rounds
-        return spans if complete and drafts[0] == drafts[1] else None
+        return spans if complete and drafted <= parents else None
 
     return eventually(whole, 20)
 

@@ -18,7 +18,7 @@ def fault_of(block: DraftBlock, length: int, vocab_size: int, width: int = 1) ->
     most = length if block.parents is None else length * width
     if count > most:
         return f"a block of {count} tokens where at most {most} were asked for"
-    if any(not 0 <= token < vocab_size for token in block.tokens):
+    if count and not (min(block.tokens) >= 0 and max(block.tokens) < vocab_size):
         return f"a token outside the vocabulary of {vocab_size}"
     if len(block.max_q) != count:
         return f"{len(block.max_q)} statistics for {count} tokens"

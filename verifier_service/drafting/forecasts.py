@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cluster.speculation.messages import DraftBlock
 from verifier_service.drafting.connection import Connection
@@ -22,12 +22,13 @@ class Answered:
 @dataclass(frozen=True, slots=True)
 class Told:
     """A forecast of a round. of: the round's ticket and block; blocks: by the prefix that they continue;
-    exhaustive: nothing is drafted after other outcomes; length: of blocks, as granted; seconds: the
-    drafter's own time; trip: from the plan's sending to the forecast's arrival; connection: its own."""
+    rounds: of this one and those after it, if they have no drafts, it is told that nothing is drafted after
+    other outcomes; 0: that is open; length: of blocks, as granted; seconds: the drafter's own time; trip:
+    from the plan's sending to the forecast's arrival; connection: its own."""
 
     of: Answered
     blocks: dict[bytes, DraftBlock]
-    exhaustive: bool
+    rounds: int
     length: int
     seconds: float
     trip: float
@@ -46,7 +47,7 @@ class Told:
         """What is drafted for the next ticket, perhaps nothing; None if this does not tell, as it does
         of no tree."""
         block = self.blocks.get(ticket.prefix_hash)
-        if block is None and self.exhaustive and self.of.base == ticket.base - len(ticket.committed):
+        if block is None and self.rounds and self.of.base == ticket.base - len(ticket.committed):
             drafts, since = self.of.drafts, ticket.committed
             kept = len(since) - 1
             if since[:-1] == drafts[:kept] and since[kept:] != drafts[kept : kept + 1]:
@@ -55,10 +56,16 @@ class Told:
             return None
         return block.first(self.asked(ticket))
 
+    def further(self, ticket: DraftTicket) -> Told | None:
+        """What is told of the round after the ticket's, whose block it told; None if not all is."""
+        if ticket.prefix_hash in self.blocks or self.rounds < 2:
+            return None
+        return replace(self, of=Answered(ticket.plan_id, ticket.base, ()), rounds=self.rounds - 1)
+
 
 class Forecasts:
-    """The latest forecast of each sequence: put in on the event loop, taken out from any thread. counts:
-    tokens of blocks that were "used", or "wasted"."""
+    """The latest forecast of each sequence: put in on the event loop, taken out from any thread, and put back
+    there if it tells more. counts: tokens of blocks that were "used", or "wasted"."""
 
     def __init__(self) -> None:
         self._told: dict[int, Told] = {}
@@ -70,6 +77,10 @@ class Forecasts:
     def put(self, sequence: int, told: Told) -> None:
         """Replaces the one before."""
         self.drop(sequence)
+        self._told[sequence] = told
+
+    def keep(self, sequence: int, told: Told) -> None:
+        """Puts back what was taken out and has not to be counted yet. Any thread."""
         self._told[sequence] = told
 
     def take(self, ticket: DraftTicket) -> tuple[Told, DraftBlock | None] | None:

@@ -59,6 +59,8 @@ class RemoteDrafting:
         self._deliver: Deliver | None = None
         self._sequences: dict[int, Sequence] = {}
         self._forecasts = Forecasts()
+        # Tokens of tickets that no drafter was told of. The engine's thread alone.
+        self._untold: dict[int, tuple[int, ...]] = {}
         self._maintenance: asyncio.Task[None] | None = None
         self._closed = False
         self.dropped: Counter[str] = Counter()
@@ -90,6 +92,7 @@ class RemoteDrafting:
         self._loop.call_soon_threadsafe(self._start)
 
     def open(self, spec: SessionSpec) -> None:
+        self._untold.pop(spec.sequence, None)
         self._call(self._open, spec)
 
     def feed(self, sequence: int, rows: Tensor) -> None:
@@ -100,12 +103,20 @@ class RemoteDrafting:
             raise ValueError("connect before the first ticket")
         # What was foreseen is answered at once: a detour over the loop's thread takes longer than an n-gram.
         told, block = self._forecasts.take(ticket) or (None, None)
+        before = self._untold.pop(ticket.sequence, ())
         if told is not None and block is not None:
             self._deliver(foretold(ticket, block, told))
-        if not self._call(self._request, ticket, told, block) and block is None:
+            further = told.further(ticket)
+            if further is not None and told.length >= ticket.ahead > 0:
+                # The next round's forecast is there already, so that a message would bring nothing.
+                self._untold[ticket.sequence] = (*before, *ticket.committed)
+                self._forecasts.keep(ticket.sequence, further)
+                return
+        if not self._call(self._request, ticket, told, block, before) and block is None:
             self._deliver(without_block(ticket, Fallback.NO_DRAFTER, "the drafting client is closed"))
 
     def close(self, sequence: int, reason: str) -> None:
+        self._untold.pop(sequence, None)
         self._call(self._close, sequence, reason)
 
     async def aclose(self) -> None:
@@ -195,15 +206,18 @@ class RemoteDrafting:
             for start, rows in sequence.unfed():
                 connection.send_features(sequence.spec.sequence, sequence.epoch, start, rows)
 
-    def _request(self, ticket: DraftTicket, told: Told | None, block: DraftBlock | None) -> None:
-        """block: with which it was answered, as a forecast told."""
+    def _request(
+        self, ticket: DraftTicket, told: Told | None, block: DraftBlock | None, before: tuple[int, ...]
+    ) -> None:
+        """block: with which it was answered, as a forecast told; before: tokens of tickets before it of which
+        the drafter was not told."""
         if told is not None:
             self._forecasts.count(told, block)
         sequence = self._sequences.get(ticket.sequence)
         try:
             if sequence is None:
                 raise OutOfOrderError("the sequence is not open")
-            sequence.commit(ticket)
+            sequence.commit(ticket, before)
         except OutOfOrderError as error:
             if block is None:
                 self._hand_over(without_block(ticket, Fallback.DRAFTER_FAULT, str(error)))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from cluster.speculation.messages import DraftBlock
 from verifier_service.drafting.connection import Connection
 from verifier_service.drafting.forecasts import Told
@@ -26,9 +24,17 @@ def with_block(ticket: DraftTicket, block: DraftBlock, connection: Connection, s
 def foretold(ticket: DraftTicket, block: DraftBlock, told: Told) -> DraftReply:
     """block: as the forecast told. A drafter that guesses made another block between plan and forecast, so
     that their distance is no trip."""
-    reply = with_block(ticket, block, told.connection, told.seconds)
-    trip = told.trip if told.exhaustive else 0.0
-    return replace(reply, ahead=True, asked=told.asked(ticket), trip=trip)
+    return DraftReply(
+        ticket.sequence,
+        ticket.plan_id,
+        block,
+        told.connection.drafter,
+        draft_seconds=told.seconds,
+        ahead=True,
+        asked=told.asked(ticket),
+        certain=told.connection.certain,
+        trip=told.trip if told.rounds else 0.0,
+    )
 
 
 def without_block(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -70,13 +69,15 @@ class Sequence:
     def __post_init__(self) -> None:
         self.tokens = list(self.spec.prompt_ids)
 
-    def commit(self, ticket: DraftTicket) -> None:
-        """Raises OutOfOrderError, and then holds what it held."""
-        if len(self.tokens) + len(ticket.committed) != ticket.base:
+    def commit(self, ticket: DraftTicket, before: tuple[int, ...] = ()) -> None:
+        """before: tokens of tickets that did not come here. Raises OutOfOrderError, and then holds what it
+        held."""
+        committed = (*before, *ticket.committed)
+        if len(self.tokens) + len(committed) != ticket.base:
             raise OutOfOrderError(
-                f"{len(self.tokens)} tokens and {len(ticket.committed)} more are not {ticket.base}"
+                f"{len(self.tokens)} tokens and {len(committed)} more are not {ticket.base}"
             )
-        self.tokens.extend(ticket.committed)
+        self.tokens.extend(committed)
 
     def open(self, stream: int) -> drafting_pb2.Open:
         """Begins a new epoch on a stream."""
@@ -146,9 +147,9 @@ def forecast_of(
     trip = time.monotonic() - grant.sent
     blocks = {each.prefix_hash: checked(each, grant.length, vocab_size) for each in forecast.outcomes}
     # Of a round whose block was lost it is not known what its outcomes are.
-    exhaustive = forecast.exhaustive and sequence.last.plan_id == forecast.plan_id
+    rounds = forecast.rounds if sequence.last.plan_id == forecast.plan_id else 0
     seconds = forecast.draft_time_ns * 1e-9
-    return Told(sequence.last, blocks, exhaustive, grant.length, seconds, trip, connection)
+    return Told(sequence.last, blocks, rounds, grant.length, seconds, trip, connection)
 
 
 def checked(
@@ -156,7 +157,7 @@ def checked(
 ) -> DraftBlock:
     """The block's content; length, width: as asked for. Raises ValueError saying what is wrong with it."""
     # Sums in single precision may end a little above 1.
-    if not all(math.isfinite(q) and 0.0 <= q <= 1.001 for q in block.max_q):
+    if not all(0.0 <= q <= 1.001 for q in block.max_q):
         raise ValueError("a statistic is no probability")
     content = DraftBlock(
         tokens=tuple(block.ids),

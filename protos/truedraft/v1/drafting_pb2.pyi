@@ -213,22 +213,22 @@ class Block(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., plan_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., prefix_hash: _Optional[bytes] = ..., ids: _Optional[_Iterable[int]] = ..., max_q: _Optional[_Iterable[float]] = ..., stop_reason: _Optional[_Union[StopReason, str]] = ..., draft_time_ns: _Optional[int] = ..., traceparent: _Optional[str] = ..., proposal_entries: _Optional[int] = ..., proposal_ids: _Optional[bytes] = ..., proposal_probs: _Optional[bytes] = ..., parents: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Forecast(_message.Message):
-    __slots__ = ("sequence", "epoch", "plan_id", "incarnation", "outcomes", "exhaustive", "draft_time_ns")
+    __slots__ = ("sequence", "epoch", "plan_id", "incarnation", "outcomes", "rounds", "draft_time_ns")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     PLAN_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
-    EXHAUSTIVE_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
     DRAFT_TIME_NS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     epoch: int
     plan_id: int
     incarnation: int
     outcomes: _containers.RepeatedCompositeFieldContainer[Outcome]
-    exhaustive: bool
+    rounds: int
     draft_time_ns: int
-    def __init__(self, sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., plan_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ..., exhaustive: _Optional[bool] = ..., draft_time_ns: _Optional[int] = ...) -> None: ...
+    def __init__(self, sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., plan_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ..., rounds: _Optional[int] = ..., draft_time_ns: _Optional[int] = ...) -> None: ...
 
 class Outcome(_message.Message):
     __slots__ = ("prefix_hash", "ids", "max_q")

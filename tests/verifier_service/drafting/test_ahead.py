@@ -1,5 +1,6 @@
 """Blocks that are drafted before the outcome of the round is known: used iff they continue what it was."""
 
+import asyncio
 import itertools
 
 import pytest
@@ -142,10 +143,11 @@ async def test_nothing_is_drafted_ahead_without_a_grant_or_where_drafts_have_noi
 
 
 @pytest.mark.parametrize("ahead", [8, 2], ids=["as much as is asked for", "less"])
-async def test_a_drafter_that_foresees_is_never_waited_for(ahead):
+@pytest.mark.parametrize("minimum", [2, 3], ids=["round by round", "two rounds at a time"])
+async def test_a_drafter_that_foresees_is_never_waited_for(ahead, minimum):
     """Whatever the outcome: all of the block, a part of it, tokens that occurred before and others."""
     text = [1, 2, 3, 4, 5, 6, 7, 1, 2, 3, 9, 5, 6, 8, 1, 2, 3]
-    async with server(NgramDrafter(minimum=2)) as running, side(running.address) as verifier:
+    async with server(NgramDrafter(minimum)) as running, side(running.address) as verifier:
         verifier.open(prompt=text)
         assert verifier.remote.foresees
         verifier.ask(length=8, ahead=ahead)
@@ -161,11 +163,43 @@ async def test_a_drafter_that_foresees_is_never_waited_for(ahead):
             # Nobody waited, and yet it is known how long that would have been.
             assert 0.0 < reply.trip < 10.0
             block = reply.block.tokens
-            fresh = NgramDrafter(minimum=2)
+            fresh = NgramDrafter(minimum)
             fresh.open(spec(1, verifier.texts[1]))
             assert block == fresh.draft([DraftJob(1, (), ahead)])[0].tokens
             said.add(len(block) > 0)
         assert said == {True, False}
+        assert not verifier.remote.dropped
+
+
+async def test_a_drafter_is_not_told_of_a_round_after_which_the_next_is_known_as_well():
+    async with server(NgramDrafter()) as running, side(running.address) as verifier:
+        verifier.open(prompt=[1, 2, 3, 4, 5, 1])
+        verifier.ask(ahead=8)
+        assert not (await verifier.reply()).block.tokens
+        blocks, messages = [], []
+        for token in (6, 7, 1, 2, 3):
+            await pushed(verifier)
+            before = verifier.remote.traffic["sent"]
+            verifier.ask(committed=(token,), ahead=8)
+            reply = await verifier.reply()
+            assert reply.ahead
+            blocks.append(reply.block.tokens)
+            await asyncio.sleep(0.02)
+            messages.append(verifier.remote.traffic["sent"] > before)
+        # After the second of two rounds that were told at once, and after one that has a block.
+        assert messages == [False, True, False, True, True]
+        assert blocks == [(), (), (), (), (4, 5, 1)]
+        # A sequence that is opened anew is another.
+        verifier.open(prompt=[1, 2, 3, 4, 5, 1])
+        verifier.ask(ahead=8)
+        await pushed(verifier)
+        verifier.ask(committed=(6,), ahead=8)
+        verifier.remote.close(1, "over")
+        verifier.open(prompt=[7, 8])
+        verifier.ask(ahead=8)
+        for _ in range(3):
+            reply = await verifier.reply()
+            assert reply.fallback is None
         assert not verifier.remote.dropped
 
 
