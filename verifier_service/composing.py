@@ -133,10 +133,13 @@ def _chunks(behind: list[Sequence], budget: int) -> list[tuple[Sequence, Rows]]:
 
 
 def _next_page(sequence: Sequence) -> bytes | None:
-    """The name of the page that it computes next, if it has to compute all of it."""
+    """The name of the page that it computes next, if it has to compute all of it and others may have it."""
+    assert sequence.cache is not None
+    if sequence.replay is not None or not sequence.cache.pool.shared:
+        return None
     computed = _computed(sequence)
     page = computed // PAGE
-    if sequence.replay is not None or (page + 1) * PAGE > computed + sequence.behind:
+    if (page + 1) * PAGE > computed + sequence.behind:
         return None
     return sequence.names.of(sequence.tokens, page)
 

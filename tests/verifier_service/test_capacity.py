@@ -240,6 +240,16 @@ def test_requests_with_a_beginning_in_common_compute_it_once(loaded, spec, reque
     }
 
 
+def test_where_pages_are_not_shared_nobody_waits_for_those_of_others(engine_with, request_for):
+    engine = engine_with(prefix_caching=False)
+    answers = [Answer() for _ in range(3)]
+    for number, answer in enumerate(answers):
+        request = request_for(prompt_ids=(*TEXT[:100], number), max_tokens=1, request_id=str(number))
+        engine.submit(request, answer.take)
+    engine.step()
+    assert all(answer.finished for answer in answers)
+
+
 def test_tenants_find_nothing_of_each_other(loaded, spec, request_for):
     engine = engine_over(loaded, spec)
     request = request_for(prompt_ids=tuple(TEXT[:100]), max_tokens=2)
