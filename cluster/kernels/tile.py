@@ -28,6 +28,9 @@ TILE = 12 if binding.get_host_cpu_features().get("avx512f") else 3
 _FLOAT, _INDEX, _INT, _BYTE = ir.FloatType(), ir.IntType(64), ir.IntType(32), ir.IntType(8)
 _VECTOR = ir.VectorType(_FLOAT, LANES)
 _LINE = 64  # bytes of a cache line
+# Sums of a tile above which the loop stays as it is: twice as many products at a time would not fit the
+# registers, and what is put aside in every turn halves the rate.
+_UNROLLED = 16
 _INTEGERS = ir.VectorType(_BYTE, LANES)
 _ARGUMENTS = [types.intp] * 8 + [types.boolean] + [types.intp] * 3
 
@@ -123,13 +126,23 @@ def _emit(
     for phi, start, following in zip([k, *sums], [_INDEX(0), *starts], [after, *products], strict=True):
         phi.add_incoming(start, before)
         phi.add_incoming(following, loop)
-    build.cbranch(build.icmp_signed("<", after, depth), loop, done)
+    again = build.cbranch(build.icmp_signed("<", after, depth), loop, done)
+    if len(sums) > _UNROLLED:
+        again.set_metadata("llvm.loop", _not_unrolled(build.module))
     build.position_at_end(done)
     if integers:
         factors = _factors(build, scales, vectors)
         products = [build.fmul(product, factors[i % vectors]) for i, product in enumerate(products)]
     for out, product in zip(outs, products, strict=True):
         build.store(product, out, align=4)
+
+
+def _not_unrolled(module: ir.Module) -> Any:
+    """What a loop is marked with so that LLVM leaves it as it is: a node whose first operand is itself."""
+    node = module.add_metadata([module.add_metadata(["llvm.loop.unroll.disable"])])
+    if node.operands[0] is not node:
+        node.operands = (node, *node.operands)
+    return node
 
 
 def _weights(build: ir.IRBuilder, base: Any, index: Any, integers: bool) -> Any:
