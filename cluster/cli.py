@@ -97,14 +97,23 @@ def train_drafter(
         int, typer.Option(min=0, help="Size of the draft vocabulary: the most frequent tokens; 0 for all.")
     ] = 8192,
     answer_tokens: Annotated[int, typer.Option(min=8, help="The most tokens of each answer.")] = 160,
+    start: Annotated[
+        str,
+        typer.Option(
+            help="Train this drafter of the target further: smollm2-135m-dflash, folder or hub id; "
+            "it keeps its layers, block length and draft vocabulary."
+        ),
+    ] = "",
     device: Annotated[str, typer.Option(help="cpu, cuda, or cuda:1.")] = "cpu",
     as_json: Json = False,
 ) -> None:
-    """Train a DFlash drafter for a target on its own answers to your prompts."""
+    """Train a DFlash 2 drafter for a target on its own answers to your prompts."""
     with failures(as_json, stopped="stopped; the same command goes on from here"):
         from cluster.commands.train_drafter import run
+        from drafter_service.training.run import Wanted
 
-        run(prompts, out, target, minutes, layers, block_length, vocabulary, answer_tokens, device, as_json)
+        shape = Wanted(target, layers, block_length + 1, vocabulary, device, start)
+        run(prompts, out, shape, minutes, answer_tokens, as_json)
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -22,19 +23,15 @@ from drafter_service.training.trainer import Recipe
 def run(
     prompts: Path,
     out: Path,
-    target: str,
+    wanted: Wanted,
     minutes: float,
-    layers: int,
-    block_length: int,
-    vocabulary: int,
     answer_tokens: int,
-    device: str,
     as_json: bool,
 ) -> None:
     """Raises PromptsError, CheckpointError, and ValueError for what cannot be trained."""
     read = read_prompts(prompts)
     out.mkdir(parents=True, exist_ok=True)
-    wanted = Wanted(target or DEFAULT_REFERENCE, layers, block_length + 1, vocabulary, device)
+    wanted = replace(wanted, target=wanted.target or DEFAULT_REFERENCE)
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),

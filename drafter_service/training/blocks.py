@@ -18,7 +18,8 @@ class Blocks:
 
     features: [B, L, m·d]; ids: of block rows, anchor and masks, [B, A·(g+1)]; positions: theirs, alike;
     seen: bool [B, A·(g+1), L + A·(g+1)]; label_ids, label_probs: the target's distributions, [B, A, g, TOP];
-    tokens: what followed, [B, A, g]; weights: of the drafts' losses, 0 after a text's end, [B, A, g].
+    before, tokens: what each draft follows, and what followed that, [B, A, g]; weights: of the drafts'
+    losses, 0 after a text's end, [B, A, g].
     """
 
     features: Tensor
@@ -27,6 +28,7 @@ class Blocks:
     seen: Tensor
     label_ids: Tensor
     label_probs: Tensor
+    before: Tensor
     tokens: Tensor
     weights: Tensor
 
@@ -54,7 +56,7 @@ def blocks_at(
     features = texts[0].features.new_zeros(len(texts), longest, texts[0].features.shape[1])
     label_ids = torch.zeros(len(texts), count, drafts, width, dtype=torch.long)
     label_probs = torch.zeros(len(texts), count, drafts, width)
-    tokens = torch.zeros(len(texts), count, drafts, dtype=torch.long)
+    before, tokens = torch.zeros(2, len(texts), count, drafts, dtype=torch.long)
     weights = torch.zeros(len(texts), count, drafts)
     ids = torch.full((len(texts), count, size), mask_id)
     gamma = decay(drafts)
@@ -66,21 +68,22 @@ def blocks_at(
         at = own[:, None] + 1 + torch.arange(drafts)[None]
         inside = at < len(text.tokens)
         at = at.clamp_max(len(text.tokens) - 1)
-        tokens[row] = text.tokens[at].long()
+        before[row], tokens[row] = text.tokens[at - 1].long(), text.tokens[at].long()
         label_ids[row] = text.top_ids[at - text.prompt].long()
         label_probs[row] = text.top_probs[at - text.prompt].float()
         weights[row] = inside * fading
     block_of = torch.arange(count * size) // size
     own_block = (block_of[:, None] == block_of[None])[None].expand(len(texts), -1, -1)
-    before = torch.arange(longest)[None, None] < starts.repeat_interleave(size, dim=1)[:, :, None]
+    earlier = torch.arange(longest)[None, None] < starts.repeat_interleave(size, dim=1)[:, :, None]
     positions = (starts[:, :, None] + torch.arange(size)).flatten(1)
     made = (
         features,
         ids.flatten(1),
         positions,
-        torch.cat([before, own_block], dim=2),
+        torch.cat([earlier, own_block], dim=2),
         label_ids,
         label_probs,
+        before,
         tokens,
         weights,
     )

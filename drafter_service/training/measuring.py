@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 
 from cluster.drafting import NgramDrafter
 from cluster.drafting.drafter import DraftJob
@@ -16,7 +15,7 @@ from cluster.speculation.sampling import Sampling
 from drafter_service.drafters.dflash.model import BlockDiffusionModel
 from drafter_service.training.blocks import anchors_of, blocks_at
 from drafter_service.training.corpus import Text
-from drafter_service.training.network import Frozen, hidden_rows
+from drafter_service.training.network import Frozen, greedy_drafts
 
 _BLOCKS_AT_ONCE = 64
 
@@ -72,9 +71,7 @@ def by_domain(model: BlockDiffusionModel, frozen: Frozen, texts: Sequence[Text])
         for first in range(0, len(anchors), _BLOCKS_AT_ONCE):
             some = anchors[first : first + _BLOCKS_AT_ONCE]
             blocks = blocks_at([text], [some], model.config.block_size, model.config.mask_id)
-            rows = hidden_rows(model, frozen, blocks)[0]
-            best = F.linear(rows.to(frozen.head.dtype), frozen.head).argmax(dim=-1)
-            drafted.update(zip(some, frozen.draft_ids[best].tolist(), strict=True))
+            drafted.update(zip(some, greedy_drafts(model, frozen, blocks)[0].tolist(), strict=True))
         if anchors:
             walk(text, drafted.__getitem__, found.setdefault(text.domain, Accepted()))
     return found

@@ -1,4 +1,4 @@
-"""The drafter that is trained: its configuration, its first weights, its frozen embedding and head."""
+"""What a drafter that is trained says, and its loss, through the frozen embedding and head of its target."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from cluster.drafting.block_diffusion import DFLASH, BlockDiffusionConfig
 from drafter_service.drafters.dflash.model import BlockDiffusionModel, Context
 from drafter_service.training.blocks import Blocks
 from drafter_service.training.corpus import Text
@@ -33,9 +32,7 @@ class Frozen:
 
 def freeze(target: Any, texts: Sequence[Text], size: int) -> Frozen:
     """size: ids that are drafted, the likeliest over the texts; 0 for all."""
-    embedding = target.get_input_embeddings().weight.detach()
-    head = target.get_output_embeddings().weight.detach()
-    vocab = len(head)
+    vocab = len(target.get_output_embeddings().weight)
     if 0 < size < vocab:
         counts: Counter[int] = Counter()
         for text in texts:
@@ -48,62 +45,16 @@ def freeze(target: Any, texts: Sequence[Text], size: int) -> Frozen:
         draft_ids = torch.tensor(chosen)
     else:
         draft_ids = torch.arange(vocab)
-    place = torch.full((vocab,), -1)
+    return frozen_with(target, draft_ids)
+
+
+def frozen_with(target: Any, draft_ids: Tensor) -> Frozen:
+    """draft_ids: [Vd], ascending or as a checkpoint has them."""
+    embedding = target.get_input_embeddings().weight.detach()
+    head = target.get_output_embeddings().weight.detach()
+    place = torch.full((len(head),), -1)
     place[draft_ids] = torch.arange(len(draft_ids))
     return Frozen(embedding.clone(), head[draft_ids].clone(), draft_ids, place)
-
-
-def published_config(
-    target: Any, layer_ids: Sequence[int], layers: int, block: int, mask_id: int
-) -> dict[str, Any]:
-    """The fields of config.json, in the published layout, for a drafter of the target's width."""
-    text = target.config.get_text_config()
-    heads = text.num_attention_heads
-    rope = getattr(text, "rope_parameters", None) or {"rope_type": "default", "rope_theta": 10000.0}
-    return {
-        "architectures": [DFLASH],
-        "model_type": "qwen3",
-        "hidden_size": text.hidden_size,
-        "intermediate_size": text.intermediate_size,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": getattr(text, "num_key_value_heads", None) or heads,
-        "head_dim": getattr(text, "head_dim", None) or text.hidden_size // heads,
-        "hidden_act": "silu",
-        "rms_norm_eps": getattr(text, "rms_norm_eps", 1e-6),
-        "attention_bias": False,
-        "max_position_embeddings": text.max_position_embeddings,
-        "rope_parameters": dict(rope),
-        "vocab_size": text.vocab_size,
-        "num_target_layers": text.num_hidden_layers,
-        "block_size": block,
-        "dflash_config": {"mask_token_id": mask_id, "target_layer_ids": list(layer_ids)},
-    }
-
-
-def begin(config: BlockDiffusionConfig, target: Any, seed: int) -> BlockDiffusionModel:
-    """First weights: where the target's layers have the drafter's shape, its last ones, reading the features
-    of the last layer that is read; else random ones."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = BlockDiffusionModel(config)
-        for module in model.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.normal_(module.weight, std=0.02)
-    hidden = config.qwen.hidden_size
-    with torch.no_grad():
-        model.fc.weight[:, -hidden:] += torch.eye(hidden)
-        decoder = target.get_decoder()
-        own = decoder.layers[-len(model.layers) :]
-        for layer, theirs in zip(model.layers, own, strict=False):
-            weights = theirs.state_dict()
-            for name, parameter in layer.named_parameters():
-                if name in weights and weights[name].shape == parameter.shape:
-                    parameter.copy_(weights[name])
-        if decoder.norm.weight.shape == model.norm.weight.shape:
-            model.norm.weight.copy_(decoder.norm.weight)
-            model.hidden_norm.weight.copy_(own[0].input_layernorm.weight)
-    return model
 
 
 def hidden_rows(model: BlockDiffusionModel, frozen: Frozen, blocks: Blocks) -> Tensor:
@@ -117,10 +68,23 @@ def hidden_rows(model: BlockDiffusionModel, frozen: Frozen, blocks: Blocks) -> T
     return by_block[:, :, 1:]
 
 
-def loss(model: BlockDiffusionModel, frozen: Frozen, blocks: Blocks) -> Tensor:
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """rows: of each draft by itself; choice: of the selector's choice, given the draft before."""
+
+    rows: Tensor
+    choice: Tensor
+
+    @property
+    def both(self) -> Tensor:
+        return self.rows + self.choice
+
+
+def loss(model: BlockDiffusionModel, frozen: Frozen, blocks: Blocks) -> Losses:
     """Cross-entropy against the target's distributions on what can be drafted, weighted by position.
 
-    Its expectation is that of cross-entropy against tokens drawn from them, and it varies less.
+    Its expectation is that of cross-entropy against tokens drawn from them, and it varies less. The selector
+    is held to them among its candidates, after the draft that was right before.
     """
     places = frozen.place[blocks.label_ids]
     probs = blocks.label_probs * (places >= 0)
@@ -130,31 +94,45 @@ def loss(model: BlockDiffusionModel, frozen: Frozen, blocks: Blocks) -> Tensor:
     labels = probs / total.clamp_min(1e-9)[..., None]
     rows = hidden_rows(model, frozen, blocks).flatten(0, 2)
     places, labels = places.clamp_min(0).flatten(0, 2), labels.flatten(0, 2)
-    value: Tensor = _HeadCrossEntropy.apply(rows, frozen.head, places, labels, weights.flatten())  # type: ignore[no-untyped-call]
-    return value
+    selector = model.candidate_selector
+    count = min(selector.top_k, len(frozen.head)) if selector is not None else 0
+    value, unary, candidates = _HeadCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        rows, frozen.head, places, labels, weights.flatten(), count
+    )
+    if selector is None:
+        return Losses(value, value.new_zeros(()))
+    scores = selector.scores(rows, unary, frozen.draft_ids[candidates], blocks.before.flatten())
+    # [n, K]: the labels' probabilities, where they stand among the candidates.
+    wanted = ((candidates[:, :, None] == places[:, None]) * labels[:, None]).sum(dim=-1)
+    choice = -(torch.log_softmax(scores.float(), dim=-1) * wanted).sum(dim=-1)
+    return Losses(value, (choice * weights.flatten()).sum())
 
 
 class _HeadCrossEntropy(torch.autograd.Function):
     """Through a frozen head, some of the rows after others: loss and gradient in one go, so that no logits
     are kept. rows: [n, d]; head: [Vd, d]; places, labels: [n, TOP], rows of the head and their probabilities;
-    weights: [n]. Products are in bfloat16 under autocast and for a head of that type.
+    weights: [n]; kept: logits of a row that are kept, the largest, without gradient. Products are in bfloat16
+    under autocast and for a head of that type. Gives the loss, the logits and their places, [n, kept].
     """
 
     @staticmethod
     def forward(
-        ctx: Any, rows: Tensor, head: Tensor, places: Tensor, labels: Tensor, weights: Tensor
-    ) -> Tensor:
+        ctx: Any, rows: Tensor, head: Tensor, places: Tensor, labels: Tensor, weights: Tensor, kept: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
         if torch.is_autocast_enabled(rows.device.type):
             head = head.to(torch.get_autocast_dtype(rows.device.type))
         value = rows.new_zeros((), dtype=torch.float32)
         wanted = ctx.needs_input_grad[0]
-        gradients = []
+        gradients, logits_kept, places_kept = [], [], []
         with torch.autocast(rows.device.type, enabled=False):
             for some, at, label, weight in zip(
                 *(each.split(_ROWS_AT_ONCE) for each in (rows, places, labels, weights)), strict=True
             ):
                 logits = F.linear(some.to(head.dtype), head).float()
-                top = logits.max(dim=-1, keepdim=True).values
+                largest, where = logits.topk(max(1, kept), dim=-1)
+                logits_kept.append(largest[:, :kept])
+                places_kept.append(where[:, :kept])
+                top = largest[:, :1]
                 chosen = ((logits.gather(-1, at) - top) * label).sum(dim=-1)
                 over = logits.sub_(top).exp_()
                 mass = over.sum(dim=-1)
@@ -165,9 +143,29 @@ class _HeadCrossEntropy(torch.autograd.Function):
                     gradients.append((over.to(head.dtype) @ head).to(rows.dtype))
         if wanted:
             ctx.save_for_backward(torch.cat(gradients))
-        return value
+        unary, candidates = torch.cat(logits_kept), torch.cat(places_kept)
+        ctx.mark_non_differentiable(unary, candidates)
+        return value, unary, candidates
 
     @staticmethod
     def backward(ctx: Any, *outer: Any) -> tuple[Tensor | None, ...]:
         (gradient,) = ctx.saved_tensors
-        return gradient * outer[0], None, None, None, None
+        return gradient * outer[0], None, None, None, None, None
+
+
+def greedy_drafts(model: BlockDiffusionModel, frozen: Frozen, blocks: Blocks) -> Tensor:
+    """What it drafts at temperature 0 after each anchor: ids, [B, A, g]."""
+    rows = hidden_rows(model, frozen, blocks)
+    logits = F.linear(rows.to(frozen.head.dtype), frozen.head).float()
+    selector = model.candidate_selector
+    if selector is None:
+        return frozen.draft_ids[logits.argmax(dim=-1)]
+    unary, places = logits.topk(min(selector.top_k, logits.shape[-1]), dim=-1)
+    candidates = frozen.draft_ids[places]
+    drafts, before = [], blocks.before[:, :, 0].flatten()
+    for k in range(rows.shape[2]):
+        own, alone, ids = (part[:, :, k].flatten(0, 1) for part in (rows, unary, candidates))
+        best = selector.scores(own, alone, ids, before).argmax(dim=-1)
+        before = ids.gather(-1, best[:, None])[:, 0]
+        drafts.append(before.view(rows.shape[:2]))
+    return torch.stack(drafts, dim=-1)

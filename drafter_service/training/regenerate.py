@@ -40,9 +40,8 @@ def regenerate(
 ) -> int:
     """Answers what the corpus lacks; returns how many prompts were too long.
 
-    model: the target, which gets another attention; progress: told batches done and in all.
+    model: the target, which has another attention meanwhile; progress: told batches done and in all.
     """
-    answers.prepare(model)
     encoded = [(prompt_ids(tokenizer, prompt), prompt) for prompt in prompts]
     fitting = [pair for pair in encoded if len(pair[0]) <= how.longest]
     # Of like length, so that little is computed for filling; the order of batches is mixed again.
@@ -50,7 +49,8 @@ def regenerate(
     batches = [fitting[first : first + how.batch] for first in range(0, len(fitting), how.batch)]
     generator = torch.Generator(model.device)
     order = torch.randperm(len(batches), generator=torch.Generator().manual_seed(how.seed)).tolist()
-    taps = LayerTaps(model, layer_ids)
+    taps, attention = LayerTaps(model, layer_ids), model.config._attn_implementation
+    answers.prepare(model)
     try:
         for done, number in enumerate(order):
             progress(done, len(batches))
@@ -65,4 +65,5 @@ def regenerate(
         progress(len(batches), len(batches))
     finally:
         taps.close()
+        model.set_attn_implementation(attention)
     return len(encoded) - len(fitting)

@@ -15,11 +15,14 @@ from safetensors.torch import save_file
 
 from cluster.checkpoints import end_of_sequence_ids, load_model, load_tokenizer, resolve
 from cluster.drafting.block_diffusion import DRAFT_IDS, read_config
+from cluster.drafting.drafter_checkpoints import resolve_drafter
 from cluster.drafting.features import default_layer_ids
+from drafter_service.drafters.dflash.loading import published_name
 from drafter_service.drafters.dflash.model import BlockDiffusionModel
+from drafter_service.training.beginning import begin, go_on, pair, published_config, read_start
 from drafter_service.training.corpus import Corpus
 from drafter_service.training.measuring import Accepted, by_domain, ngram_by_domain, pooled
-from drafter_service.training.network import Frozen, begin, freeze, published_config
+from drafter_service.training.network import Frozen, freeze, frozen_with
 from drafter_service.training.prompts import Prompt
 from drafter_service.training.regenerate import Answering, regenerate
 from drafter_service.training.trainer import Point, Recipe, Trainer
@@ -31,13 +34,14 @@ _FEATURES = 4
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """target: a checkpoint's reference; layers: of the drafter; block: rows, one more than its drafts;
-    vocabulary: ids that it can draft, 0 for all."""
+    vocabulary: ids that it can draft, 0 for all; start: a drafter whose shape and weights it has at first."""
 
     target: str
     layers: int = 2
     block: int = 8
     vocabulary: int = 8192
     device: str = "cpu"
+    start: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +82,32 @@ def train(
     tokenizer = load_tokenizer(checkpoint)
     target: Any = load_model(checkpoint, _dtype(wanted.device), wanted.device)
     count = target.config.get_text_config().num_hidden_layers
+    start = read_start(Path(resolve_drafter(wanted.start).path), target) if wanted.start else None
     layer_ids = default_layer_ids(count, min(_FEATURES, max(1, count - 3)))
+    if start is not None:
+        layer_ids = start.network.config.layer_ids
     work = out / "work"
     corpus = Corpus(work)
     _claim(work, wanted, answering, prompts)
     ends = end_of_sequence_ids(target, tokenizer)
     too_long = regenerate(target, tokenizer, ends, layer_ids, prompts, answering, corpus, told.answering)
     texts = corpus.texts()
-    frozen = freeze(target, texts, wanted.vocabulary)
-    fields = published_config(target, layer_ids, wanted.layers, wanted.block, mask_id(tokenizer, frozen))
+    if start is not None and start.draft_ids is not None:
+        frozen = frozen_with(target, start.draft_ids)
+    else:
+        frozen = freeze(target, texts, wanted.vocabulary if start is None else 0)
+    if start is not None:
+        fields = start.fields
+    else:
+        fields = published_config(target, layer_ids, wanted.layers, wanted.block, mask_id(tokenizer, frozen))
     (out / "config.json").write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
     config = read_config(out)
-    model = begin(config, target, recipe.seed).to(wanted.device)
+    model = begin(config, target, recipe.seed)
+    if start is None or not start.network.config.selects:
+        pair(model, frozen, target)
+    if start is not None:
+        go_on(model, start)
+    model = model.to(wanted.device)
     del target
     curve = Trainer(model, frozen, texts, recipe, work, wanted.device).train(told.training)
     model.eval()
@@ -101,7 +119,7 @@ def train(
         too_long=too_long,
         curve=curve,
         drafter=by_domain(model, frozen, greedy),
-        ngram=ngram_by_domain(greedy, wanted.block - 1),
+        ngram=ngram_by_domain(greedy, config.block_size - 1),
     )
 
 
@@ -119,7 +137,10 @@ def _claim(work: Path, wanted: Wanted, answering: Answering, prompts: Sequence[P
 
 def save(model: BlockDiffusionModel, frozen: Frozen, out: Path) -> None:
     """The weights in half precision; ids that can be drafted beside them where they are not all."""
-    tensors = {name: tensor.to(torch.float16).contiguous() for name, tensor in model.state_dict().items()}
+    tensors = {
+        published_name(name): tensor.to(torch.float16).contiguous()
+        for name, tensor in model.state_dict().items()
+    }
     if len(frozen.draft_ids) < len(frozen.embedding):
         tensors[DRAFT_IDS] = frozen.draft_ids.to(torch.int32)
     unfinished = out / ".model.unfinished"

@@ -42,8 +42,8 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Of the learning curve. minutes: of training so far; held_out: the loss there; acceptance: tokens a
-    round of greedy held-out texts."""
+    """Of the learning curve. minutes: of training so far; loss: of drafts by themselves; held_out: that on
+    held-out texts; acceptance: tokens a round of greedy ones."""
 
     minutes: float
     step: int
@@ -118,11 +118,11 @@ class Trainer:
         with torch.autocast(self._device, dtype=torch.bfloat16):
             value = loss(self._model, self._frozen, blocks)
         self._optimizer.zero_grad(set_to_none=True)
-        value.backward()
+        value.both.backward()
         torch.nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
         self._optimizer.step()
         self._step += 1
-        return float(value.detach())
+        return float(value.rows.detach())
 
     def _blocks(self, texts: Sequence[Text], anchors: Sequence[Sequence[int]]) -> Blocks:
         config = self._model.config
@@ -136,7 +136,7 @@ class Trainer:
         with torch.inference_mode(), torch.autocast(self._device, dtype=torch.bfloat16):
             for text in some:
                 anchors = [rng.choices(anchors_of(text), k=self._recipe.anchors)]
-                losses.append(float(loss(self._model, self._frozen, self._blocks([text], anchors))))
+                losses.append(float(loss(self._model, self._frozen, self._blocks([text], anchors)).rows))
             greedy = [text for text in self._held_out if not text.temperature][: self._recipe.looked_at]
             accepted = pooled(by_domain(self._model, self._frozen, greedy)).length
         held_out = sum(losses) / len(losses) if losses else math.nan

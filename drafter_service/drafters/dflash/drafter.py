@@ -107,7 +107,8 @@ class BlockDiffusionDrafter:
         unary, places = logits.topk(selector.top_k, dim=-1)
         candidates = places if borrowed.draft_ids is None else borrowed.draft_ids[places]
         for k in range(length):
-            scores = selector.scores(rows[k], unary[k], candidates[k], before)
+            after = torch.tensor([before], device=rows.device)
+            scores = selector.scores(rows[k : k + 1], unary[k : k + 1], candidates[k : k + 1], after)[0]
             row = scores.new_full((self._vocab_size,), float("-inf"), dtype=torch.float32)
             kept = candidates[k] < self._vocab_size
             row[candidates[k][kept]] = scores[kept].float()

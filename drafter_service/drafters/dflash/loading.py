@@ -18,7 +18,10 @@ from cluster.drafting.drafter_checkpoints import on_hub
 from drafter_service.drafters.dflash.model import BlockDiffusionModel
 
 # Published without the name that a module of ours gives them.
-_CODEBOOKS = ("candidate_selector.predecessor_codebook", "candidate_selector.successor_codebook")
+_CODEBOOKS = {
+    f"candidate_selector.{name}_codebook.weight": f"candidate_selector.{name}_codebook"
+    for name in ("predecessor", "successor")
+}
 _EMBEDDINGS = ("model.embed_tokens.weight", "model.language_model.embed_tokens.weight")
 _HEADS = ("lm_head.weight",)
 
@@ -40,9 +43,9 @@ def load_network(folder: Path, dtype: str, device: str) -> tuple[BlockDiffusionM
     config = read_config(folder)
     tensors = read_tensors(folder)
     draft_ids = tensors.pop(DRAFT_IDS, None)
-    for name in _CODEBOOKS:
-        if name in tensors:
-            tensors[f"{name}.weight"] = tensors.pop(name)
+    for name, published in _CODEBOOKS.items():
+        if published in tensors:
+            tensors[name] = tensors.pop(published)
     with torch.device("meta"):
         model = BlockDiffusionModel(config)
     wanted = model.state_dict()
@@ -61,6 +64,11 @@ def load_network(folder: Path, dtype: str, device: str) -> tuple[BlockDiffusionM
     model.build_rotary(device)
     model.eval().requires_grad_(False)
     return model, _checked_ids(draft_ids, config, folder)
+
+
+def published_name(name: str) -> str:
+    """Of a tensor of ours, as checkpoints have it."""
+    return _CODEBOOKS.get(name, name)
 
 
 def _checked_ids(draft_ids: Tensor | None, config: BlockDiffusionConfig, folder: Path) -> Tensor | None:

@@ -170,11 +170,12 @@ class CandidateSelector(nn.Module):
         self.successor_codebook = nn.Embedding(qwen.vocab_size, rank)
         self.hidden_projection = nn.Linear(qwen.hidden_size, rank, bias=False)
 
-    def scores(self, row: Tensor, unary: Tensor, candidates: Tensor, before: int) -> Tensor:
-        """Of one position's candidates after token `before`: row [d]; unary, candidates and result [K]."""
-        left = self.predecessor_codebook.weight[before] * self.hidden_projection(row)
-        pairs: Tensor = torch.einsum("br,bkr->bk", left[None], self.successor_codebook(candidates)[None])
-        return unary + pairs[0]
+    def scores(self, rows: Tensor, unary: Tensor, candidates: Tensor, before: Tensor) -> Tensor:
+        """Of n positions' candidates after the tokens `before`, [n]: rows [n, d]; unary, candidates and
+        result [n, K]."""
+        left = self.predecessor_codebook(before) * self.hidden_projection(rows)
+        pairs: Tensor = torch.einsum("br,bkr->bk", left, self.successor_codebook(candidates))
+        return unary + pairs
 
 
 class BlockDiffusionModel(nn.Module):

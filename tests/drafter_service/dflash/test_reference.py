@@ -117,7 +117,9 @@ def rows_of(network, case, context: Context, anchor: int, rows: int, theirs, num
         return hidden.float(), torch.softmax(logits.float(), dim=-1)
     path, candidates, found = theirs[f"path{number}"], theirs[f"candidates{number}"], []
     for k, before in enumerate([anchor, *path[:-1].tolist()]):
-        unary = logits[k][candidates[k]]
-        scores = network.candidate_selector.scores(hidden[k], unary, candidates[k], before)
+        unary, after = logits[k][candidates[k]], torch.tensor([before])
+        scores = network.candidate_selector.scores(
+            hidden[k : k + 1], unary[None], candidates[k : k + 1], after
+        )[0]
         found.append(torch.softmax(scores.float(), dim=-1))
     return hidden.float(), torch.stack(found)

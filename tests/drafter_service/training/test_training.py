@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 from opentelemetry.trace import NoOpTracer
+from safetensors.torch import save_file
 
 from cluster.checkpoints import end_of_sequence_ids, load_model, load_tokenizer, resolve
 from cluster.checkpoints.tiny import build_tiny
-from cluster.drafting.block_diffusion import read_config
+from cluster.drafting.block_diffusion import DFLASH, DFLASH2, read_config, read_tensors
 from cluster.drafting.features import LayerTaps
 from cluster.scheduling import PlannerName
 from cluster.speculation.law import COUPLED
@@ -20,10 +21,18 @@ from drafter_service.deployment import load
 from drafter_service.drafters.dflash.loading import load_network
 from drafter_service.spec import DrafterSpec
 from drafter_service.training import answers
+from drafter_service.training.beginning import (
+    SELECTING,
+    begin,
+    go_on,
+    pair,
+    published_config,
+    read_start,
+)
 from drafter_service.training.blocks import anchors_of, blocks_at, decay
 from drafter_service.training.corpus import Corpus, Text
 from drafter_service.training.measuring import Accepted, by_domain, pooled, walk
-from drafter_service.training.network import begin, freeze, hidden_rows, published_config
+from drafter_service.training.network import freeze, frozen_with, greedy_drafts, hidden_rows
 from drafter_service.training.prompts import Prompt, PromptsError, prompt_ids, read_prompts
 from drafter_service.training.regenerate import Answering
 from drafter_service.training.run import Told, Wanted, summary, train
@@ -255,3 +264,53 @@ def test_prompts_are_taken_once(tmp_path):
     path.write_text("\n")
     with pytest.raises(PromptsError, match="has no prompts"):
         read_prompts(path)
+
+
+@pytest.fixture(scope="module")
+def plain_drafter(trained, tmp_path_factory):
+    """What was trained, without convolutions and selector: a DFlash drafter."""
+    out, folder = trained[0], tmp_path_factory.mktemp("plain")
+    fields = json.loads((out / "config.json").read_text())
+    assert fields["architectures"] == [DFLASH2]
+    for name in SELECTING:
+        del fields["dflash_config"][name]
+    (folder / "config.json").write_text(json.dumps(fields | {"architectures": [DFLASH]}))
+    kept = {
+        name: t for name, t in read_tensors(out).items() if "_conv" not in name and "selector" not in name
+    }
+    save_file(kept, folder / "model.safetensors")
+    return folder
+
+
+def test_a_drafter_that_is_trained_further_begins_with_what_it_drafts(plain_drafter, target, trained):
+    """Convolutions and selector that are added change nothing at first, and something once trained."""
+    model = load_model(resolve(str(target)), "float32", "cpu")
+    start = read_start(plain_drafter, model)
+    (plain_drafter / "more").mkdir()
+    (plain_drafter / "more" / "config.json").write_text(json.dumps(start.fields))
+    network = begin(read_config(plain_drafter / "more"), model, 1)
+    frozen = frozen_with(model, start.draft_ids)
+    pair(network, frozen, model)
+    go_on(network, start)
+    text = next(text for text in Corpus(trained[0] / "work").texts() if len(anchors_of(text)) > 12)
+    blocks = blocks_at([text], [list(anchors_of(text))], 4, start.network.config.mask_id)
+    drafts = greedy_drafts(start.network, frozen, blocks)
+    assert torch.equal(greedy_drafts(network, frozen, blocks), drafts)
+    with torch.no_grad():
+        network.candidate_selector.hidden_projection.weight.add_(1.0)
+    assert not torch.equal(greedy_drafts(network, frozen, blocks), drafts)
+
+
+def test_training_goes_on_from_another_drafter(plain_drafter, target, prompts, tmp_path):
+    wanted = Wanted(str(target), layers=5, block=9, vocabulary=7, start=str(plain_drafter))
+    recipe = Recipe(minutes=0.02, texts=2, anchors=4, every=1.0)
+    train(wanted, prompts[:16], Answering(batch=16, most=12), recipe, tmp_path, SILENT)
+    network, draft_ids = load_network(tmp_path, "float32", "cpu")
+    assert torch.equal(draft_ids, load_network(plain_drafter, "float32", "cpu")[1])
+    assert (len(network.layers), network.config.block_size, network.config.selects) == (1, 4, True)
+
+
+def test_another_targets_drafter_is_no_start(plain_drafter, tmp_path):
+    other = build_tiny(tmp_path / "other", seed=1, layers=5, hidden=32)
+    with pytest.raises(ValueError, match="another depth, width or vocabulary"):
+        read_start(plain_drafter, load_model(resolve(str(other)), "float32", "cpu"))
