@@ -65,7 +65,8 @@ def load_target(spec: VerifierSpec, start: Start | None = None) -> LoadedTarget:
 
     Raises CheckpointError, also for a drafter that cannot read this target; ValueError for a model whose
     attention is not supported, for one that cannot be shared so, for several processes that nobody starts,
-    and for int8 elsewhere than on a CPU; RankLostError when another process ends.
+    and for int8 elsewhere than on a CPU; RankLostError when another process ends or
+    stands still.
     """
     checkpoint = checkpoint_of(spec)
     ranks = None
@@ -75,7 +76,7 @@ def load_target(spec: VerifierSpec, start: Start | None = None) -> LoadedTarget:
         check_divisible(load_config(checkpoint), spec.tensor_parallel_size)
         port = free_port()
         start(spec, port)
-        ranks = Ranks(0, spec.tensor_parallel_size, port, torch.device(spec.device))
+        ranks = Ranks(0, spec.tensor_parallel_size, port, torch.device(spec.device), spec.rank_timeout_s)
     fusing = None
     if spec.drafter:
         fusing = read_fusing(Path(resolve_drafter(spec.drafter).path), spec.feature_dtype)
@@ -84,6 +85,8 @@ def load_target(spec: VerifierSpec, start: Start | None = None) -> LoadedTarget:
     stop_ids = end_of_sequence_ids(model, tokenizer)
     # Before the target packs the weights away.
     target = target_of(spec, model, weights_hash(model), fusing, ranks)
+    if ranks is not None:
+        ranks.ready()
     invariant = rows_are_invariant(target)
     log.info("%s: rows are %s invariant", spec.model, "bitwise" if invariant else "not bitwise")
     numerics = target.numerics(invariant)

@@ -25,7 +25,8 @@ class DraftingMode(StrEnum):
 @dataclass(frozen=True, slots=True)
 class VerifierSpec:
     """model: a checkpoint reference; dtype: as torch names it, or INT8; threads: CPU threads, 0 for all
-    cores; tensor_parallel_size: processes that share the target; adapters: names and folders of LoRA
+    cores; tensor_parallel_size: processes that share the target; rank_timeout_s: seconds that one of
+    them may be silent when the others wait for it; adapters: names and folders of LoRA
     adapters; max_active: sequences in the batch; max_queued: sequences that wait for their first place;
     kv_tokens: room in the KV cache; prefix_caching: whether a request starts from pages that another of its
     tenant filled with the same tokens;
@@ -49,6 +50,7 @@ class VerifierSpec:
     device: str = "cpu"
     threads: int = 0
     tensor_parallel_size: int = 1
+    rank_timeout_s: float = 60.0
     adapters: tuple[tuple[str, str], ...] = ()
     cache_dir: str | None = None
     max_active: int = 16

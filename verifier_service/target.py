@@ -128,7 +128,7 @@ class TargetModel:
         pool.
 
         Writes the keys and values of all rows, and what drafters read of them; the caller sets the caches'
-        lengths. Raises OutOfPagesError; RankLostError when another process that it needs is gone.
+        lengths. Raises OutOfPagesError; RankLostError when another process that it needs does not answer.
         """
         tokens: list[int] = []
         segments: list[Segment] = []

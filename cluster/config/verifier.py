@@ -14,7 +14,8 @@ from cluster.scheduling.registry import PlannerName
 class Verifier(Section):
     """The fields of VerifierSpec, replicas and placement. dtype: of weights and arithmetic; int8: of weights
     alone, on a CPU, which makes another model of the checkpoint. tensor_parallel_size: processes that share
-    the target of a replica, on one node; its placement is what they reserve together. adapters: folders of
+    the target of a replica, on one node; its placement is what they reserve together. rank_timeout_s: how
+    long they wait for one that does not answer before the replica is replaced. adapters: folders of
     LoRA adapters on every verifier's node, by the name that clients ask for as a model. max_replicas: how
     many Serve may add to while each has more requests than max_active; unset: none. block_length is the most
     drafts of a round, block_length_min the least under planner goodput, which by itself drafts as many as
@@ -25,6 +26,7 @@ class Verifier(Section):
     device: str = "cpu"
     threads: int = Field(default=0, ge=0)
     tensor_parallel_size: int = Field(default=1, ge=1, le=64)
+    rank_timeout_s: float = Field(default=60.0, gt=0)
     adapters: dict[Label, Path] = Field(default_factory=dict)
     max_active: Count = 16
     max_queued: int = Field(default=256, ge=0)

@@ -13,10 +13,12 @@ from verifier_service.tensor_parallel.ranks import RankLostError, Ranks
 
 def run_rank(spec: VerifierSpec, rank: int, port: int) -> None:
     """One rank of the spec's target, 1 or more, until rank 0 leaves. Raises CheckpointError."""
-    ranks = Ranks(rank, spec.tensor_parallel_size, port, torch.device(spec.device))
+    ranks = Ranks(rank, spec.tensor_parallel_size, port, torch.device(spec.device), spec.rank_timeout_s)
     try:
         model = load_weights(spec, checkpoint_of(spec))
-        follow(target_of(spec, model, "", ranks=ranks), ranks)
+        target = target_of(spec, model, "", ranks=ranks)
+        ranks.ready()
+        follow(target, ranks)
     finally:
         ranks.close()
 

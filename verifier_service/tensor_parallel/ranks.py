@@ -13,10 +13,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-# All ranks must have come by then: a rank may have to be scheduled, and to load its libraries first.
+# All ranks must have met by then, and so long after have loaded: a rank may have to be scheduled first.
 _START = timedelta(minutes=15)
-# A rank that is silent for so long within a step is lost; one whose process is gone is found at once.
-STEP = timedelta(seconds=120)
 # Those that follow have no say in when the next step begins.
 _EVER = timedelta(days=365)
 
@@ -35,24 +33,31 @@ def free_port() -> int:
 
 class Ranks:
     """This process among `size` of one machine, of which rank 0 leads; they meet at rank 0's `port` of the
-    loopback interface. device: where the target runs. Tensors go over gloo on a CPU and over NCCL between
-    GPUs, orders over gloo. A process can be in one such group at a time.
+    loopback interface. device: where the target runs; patience_s: how long a rank that others wait for may be
+    silent once all are `ready`, one whose process is gone being found at once. Tensors go over gloo on a CPU
+    and over NCCL between GPUs, orders over gloo. A process can be in one such group at a time.
 
-    Raises RankLostError, as every method does, when a rank is gone.
+    Raises RankLostError, as every method does, when a rank is gone or stands still.
     """
 
-    def __init__(self, rank: int, size: int, port: int, device: torch.device) -> None:
+    def __init__(self, rank: int, size: int, port: int, device: torch.device, patience_s: float) -> None:
         self.rank = rank
         self.size = size
         # What ranks say to each other is not for the network.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        patience = timedelta(seconds=patience_s)
         with _lost("the ranks of the target did not come together"):
             dist.init_process_group(
                 backend, init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=size, timeout=_START
             )
-            self._steps = dist.new_group(backend=backend, timeout=STEP)
-            self._orders = dist.new_group(backend="gloo", timeout=_EVER if rank else _START)
+            self._steps = dist.new_group(backend=backend, timeout=patience)
+            self._orders = dist.new_group(backend="gloo", timeout=_EVER if rank else patience)
+
+    def ready(self) -> None:
+        """Waits until all have loaded their share."""
+        with _lost("the ranks of the target did not load it together"):
+            dist.all_reduce(torch.zeros(1))
 
     def gather(self, part: Tensor) -> Tensor:
         """Every rank's [rows, n] side by side, the bits as they are: [rows, size * n]."""
@@ -91,7 +96,7 @@ class Ranks:
 
 
 @contextmanager
-def _lost(what: str = "a process that holds a share of the target is gone") -> Iterator[None]:
+def _lost(what: str = "a process that holds a share of the target does not answer") -> Iterator[None]:
     """Errors of communication in one type; DistBackendError and DistNetworkError are RuntimeErrors."""
     try:
         yield

@@ -140,9 +140,11 @@ def test_halves_are_summed_where_sums_need_not_be_the_same_bits(second, checkpoi
         loaded.model.close()
 
 
-def test_a_lost_rank_ends_the_verifier_and_others_may_go_on(spec, request_for):
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_rank_that_is_lost_ends_the_verifier_and_others_may_go_on(spec, request_for, sent):
+    """Its process ends, or stands still."""
     second = Second()
-    loaded = load_target(replace(spec, tensor_parallel_size=2), second.start)
+    loaded = load_target(replace(spec, tensor_parallel_size=2, rank_timeout_s=3), second.start)
     engine = build_engine(loaded, spec, None, NoOpTracer())
     events = []
     begun = threading.Event()
@@ -155,10 +157,11 @@ def test_a_lost_rank_ends_the_verifier_and_others_may_go_on(spec, request_for):
     engine.submit(request_for(max_tokens=400, ignore_eos=True, law=NONE), take)
     thread.start()
     assert begun.wait(30)
-    os.kill(second.process.pid, signal.SIGKILL)
+    os.kill(second.process.pid, sent)
     thread.join(30)
+    second.process.kill()
     assert not thread.is_alive()
-    assert events[-1] == Failed("a process that holds a share of the target is gone", leaving=True)
+    assert events[-1] == Failed("a process that holds a share of the target does not answer", leaving=True)
     after = Answer()
     engine.submit(request_for(law=COUPLED), after.take)
     assert after.failure == "the verifier is shutting down"
