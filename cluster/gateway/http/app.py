@@ -162,30 +162,35 @@ class _Stream(StreamingResponse):
 async def _events(
     first: pb.Delta | pb.Answer, messages: _Messages, shape: Completions, with_usage: bool
 ) -> AsyncGenerator[bytes, None]:
-    """Server-sent events. An error in the middle is an event of its own, after which nothing comes."""
+    """Server-sent events. An error in the middle is an event of its own, after which nothing comes.
+
+    What comes at the same moment is one chunk: each costs the way through Serve.
+    """
     # Each of several answers has an id of its own; the stream has the first one's that was seen.
     answers: dict[int, pb.Answer] = {}
     opened: set[int] = set()
+    chunk = b""
     async with aclosing(messages):
         try:
             async for message in _all(first, messages):
                 index = message.index
                 if index not in opened and (opening := shape.opening(index)) is not None:
-                    yield event(shape.chunk(first.id, [opening]))
+                    chunk += event(shape.chunk(first.id, [opening]))
                 opened.add(index)
                 if isinstance(message, pb.Delta):
                     law = {"law": message.law, "token_ids": list(message.token_ids)}
-                    yield event(shape.chunk(first.id, [shape.delta(message)], truedraft=law))
+                    yield chunk + event(shape.chunk(first.id, [shape.delta(message)], truedraft=law))
+                    chunk = b""
                 else:
                     answers[index] = message
                     end = shape.end(message)
-                    yield event(shape.chunk(first.id, [end], truedraft=provenance(message)))
+                    chunk += event(shape.chunk(first.id, [end], truedraft=provenance(message)))
             if with_usage:
-                yield event(shape.chunk(first.id, [], usage=shape.usage(list(answers.values()))))
+                chunk += event(shape.chunk(first.id, [], usage=shape.usage(list(answers.values()))))
         except RequestError as error:
-            yield event(problems.body(error))
+            yield chunk + event(problems.body(error))
             return
-        yield event("[DONE]")
+        yield chunk + event("[DONE]")
 
 
 async def _all(first: pb.Delta | pb.Answer, rest: _Messages) -> AsyncIterator[pb.Delta | pb.Answer]:
