@@ -22,6 +22,13 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 # Serve's proxy would otherwise read messages of 2 GiB before anything here can refuse them.
 os.environ.setdefault("RAY_SERVE_GRPC_MAX_MESSAGE_SIZE", str(64 * 2**20))
+# What replicas and proxies send each other goes over gRPC, for half the processor time of Ray's objects.
+os.environ.setdefault("RAY_SERVE_USE_GRPC_BY_DEFAULT", "1")
+# The nodes share their cores with the model, and what Ray does all the time is taken from it: Serve's
+# controller looks around ten times a second otherwise, and every process hands on metrics nobody collects.
+os.environ.setdefault("RAY_SERVE_CONTROL_LOOP_INTERVAL_S", "0.5")
+os.environ.setdefault("RAY_SERVE_METRICS_EXPORT_INTERVAL_MS", "5000")
+os.environ.setdefault("RAY_enable_metrics_collection", "0")
 
 import psutil
 import ray
@@ -63,7 +70,9 @@ def emulated(emulation: Emulation) -> Iterator[EmulatedCluster]:
     cluster: Any = Cluster(shutdown_at_exit=True)
     try:
         # Waited for all at once below: nodes start side by side.
-        nodes = [(head, cluster.add_node(include_dashboard=False, **_options(head)))]
+        # Nobody reads what a log monitor would hand on, and nothing scales these nodes.
+        quiet = {"include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
+        nodes = [(head, cluster.add_node(**quiet, **_options(head)))]
         nodes += [(worker, cluster.add_node(wait=False, **_options(worker))) for worker in workers]
         cluster.wait_for_nodes()
         ray.init(address=cluster.address, logging_level=logging.ERROR, log_to_driver=False)

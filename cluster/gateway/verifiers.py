@@ -9,6 +9,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Protocol
 
+from grpc.aio import AioRpcError
 from ray.exceptions import ObjectLostError, RayActorError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, ReplicaUnavailableError
 
@@ -193,7 +194,7 @@ async def _part(
     except DeploymentUnavailableError:
         sentence = "No verifier is available: the deployment failed to start."
         raise RequestError(Reason.VERIFIER_UNAVAILABLE, sentence) from None
-    except (RayActorError, ReplicaUnavailableError, ObjectLostError) as error:
+    except (RayActorError, ReplicaUnavailableError, ObjectLostError, AioRpcError) as error:
         raise RequestError(Reason.VERIFIER_LOST, _LOST) from error
     finally:
         if not ended:
