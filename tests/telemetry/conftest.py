@@ -5,6 +5,7 @@ import pytest
 
 from cluster.telemetry.setup import TRACE_DIR, shutdown
 from tests.telemetry.otlp_receiver import receiving
+from tests.telemetry.sequences import Recorder
 
 
 @pytest.fixture(autouse=True)
@@ -24,3 +25,14 @@ def clean_tracing(monkeypatch):
 def otlp_receiver():
     with receiving() as receiver:
         yield receiver
+
+
+@pytest.fixture(params=[False, True], ids=["first", "later"])
+def recorder(request):
+    """Once with a sequence that had no span before, and once with one that had."""
+    made = Recorder()
+    if request.param:
+        made.trace.queued()
+        made.trace.admitted()
+        made.exporter.clear()
+    return made
