@@ -26,7 +26,7 @@ from verifier_service.drafting.pools import Pools
 from verifier_service.drafting.port import DraftingPort
 from verifier_service.drafting.remote import HelloInfo, RemoteDrafting
 from verifier_service.drafting.serve_resolver import ServeResolver
-from verifier_service.pacing import paced
+from verifier_service.pacing import Outbox
 from verifier_service.spec import DraftingMode, VerifierSpec
 from verifier_service.tensor_parallel.actors import RankActors
 
@@ -85,22 +85,16 @@ class VerifierDeployment:
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[GenerationEvent]:
         """The events of one request, ended by one that is not Committed. Leaving early frees it."""
-        events: asyncio.Queue[GenerationEvent] = asyncio.Queue()
-        self._engine.submit(request, lambda event: self._hand_over(events, event))
+        events = Outbox(self._stream_interval)
+        self._engine.submit(request, lambda event: _hand_over(events, event))
         over = False
         try:
-            async for event in paced(events, self._stream_interval):
+            async for event in events.paced():
                 over = not isinstance(event, Committed)
                 yield event
         finally:
             if not over:
                 self._engine.cancel(request.request_id)
-
-    def _hand_over(self, events: asyncio.Queue[GenerationEvent], event: GenerationEvent) -> None:
-        try:
-            self._loop.call_soon_threadsafe(events.put_nowait, event)
-        except RuntimeError:
-            _log.debug("an event came after the replica's loop had closed")
 
     async def info(self) -> dict[str, Any]:
         """Where this replica runs, what it holds and what it is doing."""
@@ -145,3 +139,11 @@ class VerifierDeployment:
         if self._remote is not None:
             await self._remote.aclose()
         await asyncio.to_thread(shutdown)
+
+
+def _hand_over(events: Outbox, event: GenerationEvent) -> None:
+    """In the engine's thread, which goes on whatever has become of the loop."""
+    try:
+        events.put(event)
+    except RuntimeError:
+        _log.debug("an event came after the replica's loop had closed")
