@@ -69,6 +69,7 @@ class DraftingServer(drafting_pb2_grpc.DraftingServiceServicer):
             incarnation=secrets.randbits(64) | 1,
             features=drafter.features,
             foresees=isinstance(drafter, Foreseer),
+            repeats=drafter.repeats if isinstance(drafter, Foreseer) else 0,
         )
         self._context, self._certain, self._longest = drafter.context, drafter.certain, drafter.longest
         # By the number that Welcome names; never 0, which is what an unset field reads.
@@ -228,6 +229,7 @@ class DraftingServer(drafting_pb2_grpc.DraftingServiceServicer):
             fed=self._replica.features is not None,
             stream=stream,
             foresees=self._replica.foresees,
+            repeats=self._replica.repeats,
         )
 
 

@@ -38,12 +38,13 @@ Context = grpc.aio.ServicerContext[drafting_pb2.DraftRequest, drafting_pb2.Draft
 @dataclass(frozen=True, slots=True)
 class Replica:
     """Who answers; incarnation: drawn anew by every start; features: what its drafter reads; foresees: its
-    forecasts tell of every outcome."""
+    forecasts are exhaustive; repeats: as of Foreseer."""
 
     identity: DrafterIdentity
     incarnation: int
     features: FeaturesInfo | None = None
     foresees: bool = False
+    repeats: int = 0
 
 
 class Stream:
@@ -146,7 +147,7 @@ class Stream:
         session = self._sessions.commit(plan)
         told, session.told = session.told.get(plan.prefix_hash), {}
         if plan.held:
-            # Where the forecast did not tell of this outcome, there is no block.
+            # Where no forecast told of this outcome, there is no block.
             block = (told or DraftBlock()).first(plan.block_length)
             span = self._span(plan)
             span.set_attribute(names.DRAFT_TOKENS, len(block.tokens))
@@ -201,18 +202,18 @@ class Stream:
             forecast = drafted.forecast
             if forecast is None or len(session.tokens) != base:
                 return
-            if not forecast.outcomes and not forecast.rounds:
+            if not forecast.outcomes and not forecast.exhaustive:
                 return
             message = drafting_pb2.Forecast(
                 sequence=plan.sequence,
                 epoch=plan.epoch,
                 plan_id=plan.plan_id,
                 incarnation=self._replica.incarnation,
-                rounds=forecast.rounds,
+                exhaustive=forecast.exhaustive,
                 draft_time_ns=drafted.elapsed_ns,
             )
             for outcome in forecast.outcomes:
-                prefix = session.prefix.digest_after((*block.tokens[: outcome.kept], *outcome.tokens))
+                prefix = session.prefix.digest_after((*block.tokens[: outcome.kept], outcome.token))
                 session.told[prefix] = outcome.block
                 message.outcomes.add(prefix_hash=prefix, ids=outcome.block.tokens, max_q=outcome.block.max_q)
             self._send(drafting_pb2.DraftResponse(forecast=message))

@@ -249,4 +249,4 @@ def _likeliest(kept: int, block: DraftBlock) -> Forecast:
     if len(block.tokens) < 2:
         return Forecast()
     rest = DraftBlock(block.tokens[1:], block.max_q[1:])
-    return Forecast((Outcome(kept, block.tokens[:1], rest),))
+    return Forecast((Outcome(kept, block.tokens[0], rest),))

@@ -93,7 +93,10 @@ class Drafter(Protocol):
 class Foreseer(Drafter, Protocol):
     """A drafter so cheap that it says what it would draft after every outcome of a round."""
 
+    @property
+    def repeats(self) -> int:
+        """It drafts nothing unless so many last tokens occurred before, in this order; 0: no such rule."""
+
     def foresee(self, job: DraftJob) -> Forecast:
         """For the round that verifies the job's guess, after its committed tokens: blocks of at most the
-        job's length. Of all its outcomes unless there is too much to tell; if there is little, also of those
-        of the next round, where that has nothing to verify."""
+        job's length. Exhaustive unless there is too much to tell."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from cluster.drafting.drafter import DraftJob
 from cluster.drafting.features import FeaturesInfo
 from cluster.speculation.messages import DraftBlock, Forecast, Outcome, SessionSpec
 
-# Of a forecast: what would be sent with more is worth less than what it costs. Of a second round fewer, since
-# without them the next round's forecast tells them.
-_MOST_OUTCOMES, _MOST_LATER = 64, 16
+# Of a forecast: what would be sent with more is worth less than what it costs.
+_MOST_OUTCOMES = 64
 
 # Earlier matches, the latest ones, that a tree is made of.
 _MATCHES = 64
@@ -27,8 +26,6 @@ class _Text:
         self.ends: dict[tuple[int, ...], list[int]] = {}
         # All but the last token of an n-gram -> its last tokens, in the order in which they first occurred.
         self.followers: dict[tuple[int, ...], dict[int, None]] = {}
-        # All but the last two tokens of an n-gram of three and more -> the last but one.
-        self.seconds: dict[tuple[int, ...], dict[int, None]] = {}
 
     def extend(self, tokens: Sequence[int]) -> None:
         for token in tokens:
@@ -38,8 +35,6 @@ class _Text:
                 gram = tuple(self.tokens[end - self.minimum :])
                 self.ends.setdefault(gram, []).append(end)
                 self.followers.setdefault(gram[:-1], {})[token] = None
-                if self.minimum > 2:
-                    self.seconds.setdefault(gram[:-2], {})[gram[-2]] = None
 
     def shorten(self, count: int) -> None:
         """Takes back the last tokens."""
@@ -51,38 +46,12 @@ class _Text:
                 self.ends[gram].pop()
                 if not self.ends[gram]:
                     del self.ends[gram], self.followers[gram[:-1]][gram[-1]]
-                    if not self.followers[gram[:-1]]:
-                        del self.followers[gram[:-1]]
-                        if self.minimum > 2:
-                            del self.seconds[gram[:-2]][gram[-2]]
             self.tokens.pop()
 
     def completions(self) -> list[int]:
         """Tokens after which there would be a match."""
         beginning = tuple(self.tokens[len(self.tokens) - self.minimum + 1 :])
         return list(self.followers.get(beginning, ()))
-
-    def later(self, others: Collection[int]) -> list[tuple[int, int]] | None:
-        """Pairs of tokens after which there would be a match, whose first is none of `others`; None if there
-        are too many to tell."""
-        if self.minimum < 3:
-            return None
-        beginning = tuple(self.tokens[len(self.tokens) - self.minimum + 2 :])
-        pairs: list[tuple[int, int]] = []
-        for first in self.seconds.get(beginning, ()):
-            if first not in others:
-                pairs += [(first, second) for second in self.followers[*beginning, first]]
-                if len(pairs) > _MOST_LATER:
-                    return None
-        last = self.tokens[-1:]
-        if (
-            last
-            and last[0] not in others
-            and self.tokens[len(self.tokens) - self.minimum + 1 :] == (last * (self.minimum - 1))
-        ):
-            # One token again and again: the first completes an n-gram that the second occurs after.
-            pairs.append((last[0], last[0]))
-        return pairs
 
     def longest_match(self, maximum: int) -> tuple[int, int]:
         """(end, length) of the latest among the longest earlier matches of the suffix; (0, 0) without."""
@@ -143,13 +112,13 @@ class NgramDrafter:
     features: FeaturesInfo | None = None
 
     def __init__(self, minimum: int = 3, maximum: int = 16, growth: float = 1.0) -> None:
-        self._minimum = minimum
+        self.repeats = minimum
         self._maximum = maximum
         self._growth = growth
         self._texts: dict[int, _Text] = {}
 
     def open(self, spec: SessionSpec) -> None:
-        text = _Text(self._minimum)
+        text = _Text(self.repeats)
         text.extend(spec.prompt_ids)
         self._texts[spec.sequence] = text
 
@@ -166,31 +135,19 @@ class NgramDrafter:
         text = self._texts[job.sequence]
         text.extend(job.committed)
         outcomes: list[Outcome] = []
-        later: list[Outcome] | None = []
         for kept in range(len(job.guess) + 1):
             known = job.guess[kept : kept + 1]
-            completions = text.completions()
-            others = [token for token in completions if token not in known]
-            room = _MOST_OUTCOMES - len(outcomes)
-            outcomes += [self._after(text, kept, (token,), job.length) for token in others[:room]]
-            if len(others) > room:
+            others = [token for token in text.completions() if token not in known]
+            for token in others[: _MOST_OUTCOMES - len(outcomes)]:
+                text.extend((token,))
+                outcomes.append(Outcome(kept, token, self._chain(text, job.length)))
+                text.shorten(1)
+            if len(outcomes) == _MOST_OUTCOMES:
                 text.shorten(kept)
                 return Forecast(tuple(outcomes))
-            if later is not None:
-                pairs = text.later({*completions, *known})
-                if pairs is None or len(later) + len(pairs) > _MOST_LATER:
-                    later = None
-                else:
-                    later += [self._after(text, kept, pair, job.length) for pair in pairs]
             text.extend(known)
         text.shorten(len(job.guess))
-        return Forecast(tuple(outcomes), 1) if later is None else Forecast((*outcomes, *later), 2)
-
-    def _after(self, text: _Text, kept: int, tokens: tuple[int, ...], most: int) -> Outcome:
-        text.extend(tokens)
-        outcome = Outcome(kept, tokens, self._chain(text, most))
-        text.shorten(len(tokens))
-        return outcome
+        return Forecast(tuple(outcomes), exhaustive=True)
 
     def _chain(self, text: _Text, most: int) -> DraftBlock:
         end, matched = text.longest_match(self._maximum)

@@ -125,23 +125,21 @@ class DraftBlock:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a round may come to, or rounds without drafts after it, and the block that would be drafted then.
-    kept: drafts of the round's block that are accepted; tokens: the verifier's own that follow them, one of
-    each round."""
+    """What a round may come to, and the block that would be drafted after it. kept: drafts of the round's
+    block that are accepted; token: the verifier's own that follows them."""
 
     kept: int
-    tokens: tuple[int, ...]
+    token: int
     block: DraftBlock
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What is drafted next, by outcome of a round that is not over. rounds: how many it speaks of, the round
-    itself and those after it in which nothing is drafted: then nothing is drafted after any outcome of these
-    that is not among them; 0: other outcomes are left open."""
+    """What is drafted next, by outcome of a round that is not over. exhaustive: nothing is drafted after any
+    outcome that is not among them."""
 
     outcomes: tuple[Outcome, ...] = ()
-    rounds: int = 0
+    exhaustive: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,7 @@ class Connection:
         self.incarnation = welcome.incarnation
         self.certain = welcome.certain
         self._context, self._longest = welcome.context, welcome.longest
-        self.fed, self.foresees = feed is not None, welcome.foresees
+        self.fed, self.foresees, self.repeats = feed is not None, welcome.foresees, welcome.repeats
         self._stream = welcome.stream
         self._call, self._feed = call, feed
         self._outbox: asyncio.Queue[drafting_pb2.DraftRequest] = asyncio.Queue()

@@ -22,13 +22,13 @@ class Answered:
 @dataclass(frozen=True, slots=True)
 class Told:
     """A forecast of a round. of: the round's ticket and block; blocks: by the prefix that they continue;
-    rounds: of this one and those after it, if they have no drafts, it is told that nothing is drafted after
-    other outcomes; 0: that is open; length: of blocks, as granted; seconds: the drafter's own time; trip:
-    from the plan's sending to the forecast's arrival; connection: its own."""
+    exhaustive: nothing is drafted after other outcomes; length: of blocks, as granted; seconds: the
+    drafter's own time; trip: from the plan's sending to the forecast's arrival, 0 if that was said before;
+    connection: its own."""
 
     of: Answered
     blocks: dict[bytes, DraftBlock]
-    rounds: int
+    exhaustive: bool
     length: int
     seconds: float
     trip: float
@@ -47,7 +47,7 @@ class Told:
         """What is drafted for the next ticket, perhaps nothing; None if this does not tell, as it does
         of no tree."""
         block = self.blocks.get(ticket.prefix_hash)
-        if block is None and self.rounds and self.of.base == ticket.base - len(ticket.committed):
+        if block is None and self.exhaustive and self.of.base == ticket.base - len(ticket.committed):
             drafts, since = self.of.drafts, ticket.committed
             kept = len(since) - 1
             if since[:-1] == drafts[:kept] and since[kept:] != drafts[kept : kept + 1]:
@@ -56,16 +56,10 @@ class Told:
             return None
         return block.first(self.asked(ticket))
 
-    def further(self, ticket: DraftTicket) -> Told | None:
-        """What is told of the round after the ticket's, whose block it told; None if not all is."""
-        if ticket.prefix_hash in self.blocks or self.rounds < 2:
-            return None
-        return replace(self, of=Answered(ticket.plan_id, ticket.base, ()), rounds=self.rounds - 1)
-
 
 class Forecasts:
     """The latest forecast of each sequence: put in on the event loop, taken out from any thread, and put back
-    there if it tells more. counts: tokens of blocks that were "used", or "wasted"."""
+    there while nothing newer is asked for. counts: tokens of blocks that were "used", or "wasted"."""
 
     def __init__(self) -> None:
         self._told: dict[int, Told] = {}
@@ -81,7 +75,7 @@ class Forecasts:
 
     def keep(self, sequence: int, told: Told) -> None:
         """Puts back what was taken out and has not to be counted yet. Any thread."""
-        self._told[sequence] = told
+        self._told[sequence] = replace(told, trip=0.0)
 
     def take(self, ticket: DraftTicket) -> tuple[Told, DraftBlock | None] | None:
         """The sequence's forecast, and what it tells of the ticket. It has to be counted."""

@@ -19,6 +19,7 @@ from verifier_service.drafting.forecasts import Answered, Forecasts, Told
 from verifier_service.drafting.link import Link
 from verifier_service.drafting.links import Links
 from verifier_service.drafting.port import Deliver, DraftReply, DraftTicket, Fallback
+from verifier_service.drafting.repetitions import Repetitions
 from verifier_service.drafting.replies import foretold, with_block, without_block
 from verifier_service.drafting.resolver import Resolver
 from verifier_service.drafting.sequences import OutOfOrderError, Sequence, checked, forecast_of, mismatch
@@ -59,8 +60,9 @@ class RemoteDrafting:
         self._deliver: Deliver | None = None
         self._sequences: dict[int, Sequence] = {}
         self._forecasts = Forecasts()
-        # Tokens of tickets that no drafter was told of. The engine's thread alone.
+        # Tokens of tickets that no drafter was told of; texts of open sequences. The engine's thread alone.
         self._untold: dict[int, tuple[int, ...]] = {}
+        self._texts: dict[int, Repetitions] = {}
         self._maintenance: asyncio.Task[None] | None = None
         self._closed = False
         self.dropped: Counter[str] = Counter()
@@ -93,6 +95,7 @@ class RemoteDrafting:
 
     def open(self, spec: SessionSpec) -> None:
         self._untold.pop(spec.sequence, None)
+        self._texts[spec.sequence] = Repetitions(spec.prompt_ids)
         self._call(self._open, spec)
 
     def feed(self, sequence: int, rows: Tensor) -> None:
@@ -104,19 +107,26 @@ class RemoteDrafting:
         # What was foreseen is answered at once: a detour over the loop's thread takes longer than an n-gram.
         told, block = self._forecasts.take(ticket) or (None, None)
         before = self._untold.pop(ticket.sequence, ())
-        if told is not None and block is not None:
-            self._deliver(foretold(ticket, block, told))
-            further = told.further(ticket)
-            if further is not None and told.length >= ticket.ahead > 0:
-                # The next round's forecast is there already, so that a message would bring nothing.
-                self._untold[ticket.sequence] = (*before, *ticket.committed)
-                self._forecasts.keep(ticket.sequence, further)
-                return
+        text = self._texts.get(ticket.sequence)
+        if text is not None:
+            text.extend(ticket.committed)
+        if told is not None and text is not None:
+            here, later = text.again(told.connection.repeats)
+            if block is None and not here:
+                block = DraftBlock()
+            if block is not None:
+                self._deliver(foretold(ticket, block, told))
+                if not (block.tokens or here or later):
+                    # Nor can anything be drafted after the next token: no forecast has to be there then.
+                    self._untold[ticket.sequence] = (*before, *ticket.committed)
+                    self._forecasts.keep(ticket.sequence, told)
+                    return
         if not self._call(self._request, ticket, told, block, before) and block is None:
             self._deliver(without_block(ticket, Fallback.NO_DRAFTER, "the drafting client is closed"))
 
     def close(self, sequence: int, reason: str) -> None:
         self._untold.pop(sequence, None)
+        self._texts.pop(sequence, None)
         self._call(self._close, sequence, reason)
 
     async def aclose(self) -> None:

@@ -33,7 +33,7 @@ def foretold(ticket: DraftTicket, block: DraftBlock, told: Told) -> DraftReply:
         ahead=True,
         asked=told.asked(ticket),
         certain=told.connection.certain,
-        trip=told.trip if told.rounds else 0.0,
+        trip=told.trip if told.exhaustive else 0.0,
     )
 
 

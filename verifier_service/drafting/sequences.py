@@ -147,9 +147,9 @@ def forecast_of(
     trip = time.monotonic() - grant.sent
     blocks = {each.prefix_hash: checked(each, grant.length, vocab_size) for each in forecast.outcomes}
     # Of a round whose block was lost it is not known what its outcomes are.
-    rounds = forecast.rounds if sequence.last.plan_id == forecast.plan_id else 0
+    exhaustive = forecast.exhaustive and sequence.last.plan_id == forecast.plan_id
     seconds = forecast.draft_time_ns * 1e-9
-    return Told(sequence.last, blocks, rounds, grant.length, seconds, trip, connection)
+    return Told(sequence.last, blocks, exhaustive, grant.length, seconds, trip, connection)
 
 
 def checked(

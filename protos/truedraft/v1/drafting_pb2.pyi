@@ -89,7 +89,7 @@ class Hello(_message.Message):
     def __init__(self, protocol_version: _Optional[int] = ..., tokenizer_hash: _Optional[str] = ..., vocab_size: _Optional[int] = ..., target_model: _Optional[str] = ..., target_revision: _Optional[str] = ..., verifier_replica: _Optional[str] = ..., feature_layers: _Optional[_Iterable[int]] = ..., projection_digest: _Optional[str] = ..., feature_dtype: _Optional[str] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("protocol_version", "drafter_model", "drafter_revision", "drafter_kind", "drafter_replica", "incarnation", "context", "certain", "longest", "fed", "stream", "foresees")
+    __slots__ = ("protocol_version", "drafter_model", "drafter_revision", "drafter_kind", "drafter_replica", "incarnation", "context", "certain", "longest", "fed", "stream", "foresees", "repeats")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     DRAFTER_MODEL_FIELD_NUMBER: _ClassVar[int]
     DRAFTER_REVISION_FIELD_NUMBER: _ClassVar[int]
@@ -102,6 +102,7 @@ class Welcome(_message.Message):
     FED_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
     FORESEES_FIELD_NUMBER: _ClassVar[int]
+    REPEATS_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     drafter_model: str
     drafter_revision: str
@@ -114,7 +115,8 @@ class Welcome(_message.Message):
     fed: bool
     stream: int
     foresees: bool
-    def __init__(self, protocol_version: _Optional[int] = ..., drafter_model: _Optional[str] = ..., drafter_revision: _Optional[str] = ..., drafter_kind: _Optional[str] = ..., drafter_replica: _Optional[str] = ..., incarnation: _Optional[int] = ..., context: _Optional[int] = ..., certain: _Optional[bool] = ..., longest: _Optional[int] = ..., fed: _Optional[bool] = ..., stream: _Optional[int] = ..., foresees: _Optional[bool] = ...) -> None: ...
+    repeats: int
+    def __init__(self, protocol_version: _Optional[int] = ..., drafter_model: _Optional[str] = ..., drafter_revision: _Optional[str] = ..., drafter_kind: _Optional[str] = ..., drafter_replica: _Optional[str] = ..., incarnation: _Optional[int] = ..., context: _Optional[int] = ..., certain: _Optional[bool] = ..., longest: _Optional[int] = ..., fed: _Optional[bool] = ..., stream: _Optional[int] = ..., foresees: _Optional[bool] = ..., repeats: _Optional[int] = ...) -> None: ...
 
 class FeedRequest(_message.Message):
     __slots__ = ("stream", "sequence", "epoch", "start", "rows")
@@ -213,22 +215,22 @@ class Block(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., plan_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., prefix_hash: _Optional[bytes] = ..., ids: _Optional[_Iterable[int]] = ..., max_q: _Optional[_Iterable[float]] = ..., stop_reason: _Optional[_Union[StopReason, str]] = ..., draft_time_ns: _Optional[int] = ..., traceparent: _Optional[str] = ..., proposal_entries: _Optional[int] = ..., proposal_ids: _Optional[bytes] = ..., proposal_probs: _Optional[bytes] = ..., parents: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Forecast(_message.Message):
-    __slots__ = ("sequence", "epoch", "plan_id", "incarnation", "outcomes", "rounds", "draft_time_ns")
+    __slots__ = ("sequence", "epoch", "plan_id", "incarnation", "outcomes", "exhaustive", "draft_time_ns")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     PLAN_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
-    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    EXHAUSTIVE_FIELD_NUMBER: _ClassVar[int]
     DRAFT_TIME_NS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     epoch: int
     plan_id: int
     incarnation: int
     outcomes: _containers.RepeatedCompositeFieldContainer[Outcome]
-    rounds: int
+    exhaustive: bool
     draft_time_ns: int
-    def __init__(self, sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., plan_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ..., rounds: _Optional[int] = ..., draft_time_ns: _Optional[int] = ...) -> None: ...
+    def __init__(self, sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., plan_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ..., exhaustive: _Optional[bool] = ..., draft_time_ns: _Optional[int] = ...) -> None: ...
 
 class Outcome(_message.Message):
     __slots__ = ("prefix_hash", "ids", "max_q")
