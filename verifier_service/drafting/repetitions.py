@@ -31,7 +31,8 @@ class Repetitions:
             for end in range(self._indexed + 1, len(tokens) + 1):
                 gram = tuple(tokens[max(0, end - size) : end])
                 begun = gram if end < size else gram[1:]
-                self._again = _added(self._whole, gram), _added(self._begun, begun)
+                # Where one token is enough, the next one may be any of the text.
+                self._again = _added(self._whole, gram), not begun or _added(self._begun, begun)
             self._indexed = len(tokens)
         return self._again
 
