@@ -7,7 +7,7 @@ import numpy.typing as npt
 from numba import intp, prange
 
 from cluster.kernels import compiled
-from cluster.kernels.elementwise import REORDERED, exponential
+from cluster.kernels.elementwise import FEW, REORDERED, exponential
 from cluster.kernels.linear import Floats
 from cluster.kernels.tile import LANES, PANEL, multiply_lanes, multiply_panel
 
@@ -157,20 +157,47 @@ def attend(
     multiple of LANES. What lies in a page beyond a row's slot must be finite.
     """
     rows, kv_heads = query.shape[0], keys.shape[1]
-    edges = np.empty(rows + 1, np.int64)
-    chunks = 0
-    for row in range(rows):
-        if row == 0 or owners[row] != owners[row - 1] or row - edges[chunks - 1] == _TOGETHER:
-            edges[chunks] = row
-            chunks += 1
-    edges[chunks] = rows
-    for task in prange(chunks * kv_heads):
-        chunk, head = task // kv_heads, task % kv_heads
-        first = edges[chunk]
-        mine, pages = slice(first, edges[chunk + 1]), tables[owners[first]]
+    # Of each task: its rows and its key head. Those of one head follow one another, so that one thread reads
+    # its keys and values.
+    firsts, ends, heads = np.empty((3, rows * kv_heads), np.int64)
+    tasks, begin = 0, 0
+    while begin < rows:
+        end = begin + 1
+        while end < rows and owners[end] == owners[begin]:
+            end += 1
+        chunks = -(-(end - begin) // _TOGETHER)
+        for head in range(kv_heads):
+            for chunk in range(chunks):
+                firsts[tasks] = begin + (end - begin) * chunk // chunks
+                ends[tasks] = begin + (end - begin) * (chunk + 1) // chunks
+                heads[tasks] = head
+                tasks += 1
+        begin = end
+    for task in prange(tasks):
+        first = firsts[task]
+        mine, pages = slice(first, ends[task]), tables[owners[first]]
         _attend_rows(
-            query[mine], keys, values, pages, head, first, positions, slots, above, window, out[mine]
+            query[mine],
+            keys,
+            values,
+            pages,
+            heads[task],
+            first,
+            positions,
+            slots,
+            above,
+            window,
+            out[mine],
         )
+
+
+@compiled()
+def _store_row(key: Floats, value: Floats, keys: Floats, values: Floats, pages: Integers, slot: int) -> None:
+    page, place = pages[slot // PAGE], slot % PAGE
+    for head in range(key.shape[0]):
+        values[page, head, place] = value[head]
+        for d in range(key.shape[1]):
+            keys[page, head, d, place] = key[head, d]
 
 
 @compiled(parallel=True)
@@ -184,9 +211,11 @@ def store(
     slots: Integers,
 ) -> None:
     """Writes the rows' keys and values, [rows, kv_heads, dim], to their pages; see `attend`."""
-    for row in prange(key.shape[0]):
-        page, place = tables[owners[row], slots[row] // PAGE], slots[row] % PAGE
-        for head in range(key.shape[1]):
-            values[page, head, place] = value[row, head]
-            for d in range(key.shape[2]):
-                keys[page, head, d, place] = key[row, head, d]
+    rows = key.shape[0]
+    if rows <= FEW:
+        # Rows of one page lie in the same cache lines, for which several threads would fight.
+        for row in range(rows):
+            _store_row(key[row], value[row], keys, values, tables[owners[row]], slots[row])
+    else:
+        for row in prange(rows):
+            _store_row(key[row], value[row], keys, values, tables[owners[row]], slots[row])

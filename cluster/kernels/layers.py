@@ -15,6 +15,8 @@ from cluster.kernels.tile import PANEL
 
 # A panel of the gated unit holds this many gates, then the ups that belong to them.
 GATES = PANEL // 2
+# Rows whose heads one thread has turned sooner than several would have started.
+_FEW = 4
 
 
 class LayerWeights(NamedTuple):
@@ -46,6 +48,42 @@ class Shape(NamedTuple):
     scale: float
 
 
+@compiled()
+def _rotate_row(
+    projected: Floats,
+    bias: Floats,
+    query_norm: Floats,
+    key_norm: Floats,
+    shape: Shape,
+    c: Floats,
+    s: Floats,
+    query: Floats,
+    key: Floats,
+    value: Floats,
+) -> None:
+    heads, kv_heads, room = query.shape[0], key.shape[0], query.shape[1]
+    half, eps = shape.dim // 2, np.float32(shape.eps)
+    for i in range(bias.shape[0]):
+        projected[i] += bias[i]
+    for head in range(heads + kv_heads):
+        x = projected[head * room : head * room + shape.dim]
+        if head < heads:
+            out, weight, factor = query[head], query_norm, np.float32(shape.scale)
+        else:
+            out, weight, factor = key[head - heads], key_norm, np.float32(1)
+        if weight.shape[0]:
+            length = inverse_rms(x, eps)
+            for i in range(shape.dim):
+                x[i] = x[i] * length * weight[i]
+        for i in range(half):
+            left, right = x[i], x[half + i]
+            out[i] = (left * c[i] - right * s[i]) * factor
+            out[half + i] = (right * c[half + i] + left * s[half + i]) * factor
+    for head in range(kv_heads):
+        start = (heads + kv_heads + head) * room
+        value[head] = projected[start : start + room]
+
+
 @compiled(parallel=True)
 def _rotate(
     projected: Floats,
@@ -63,30 +101,17 @@ def _rotate(
     """Adds the bias, norms the heads, turns them by their positions (Su et al., arXiv 2104.09864, section
     3.4.2, halves in place of pairs), scales the queries. projected: [rows, qkv]; cos, sin: [positions, dim].
     """
-    heads, kv_heads, room = query.shape[1], key.shape[1], query.shape[2]
-    half, eps = shape.dim // 2, np.float32(shape.eps)
-    for row in prange(projected.shape[0]):
-        source = projected[row]
-        for i in range(bias.shape[0]):
-            source[i] += bias[i]
-        c, s = cos[positions[row]], sin[positions[row]]
-        for head in range(heads + kv_heads):
-            x = source[head * room : head * room + shape.dim]
-            if head < heads:
-                out, weight, factor = query[row, head], query_norm, np.float32(shape.scale)
-            else:
-                out, weight, factor = key[row, head - heads], key_norm, np.float32(1)
-            if weight.shape[0]:
-                length = inverse_rms(x, eps)
-                for i in range(shape.dim):
-                    x[i] = x[i] * length * weight[i]
-            for i in range(half):
-                left, right = x[i], x[half + i]
-                out[i] = (left * c[i] - right * s[i]) * factor
-                out[half + i] = (right * c[half + i] + left * s[half + i]) * factor
-        for head in range(kv_heads):
-            start = (heads + kv_heads + head) * room
-            value[row, head] = source[start : start + room]
+    rows = projected.shape[0]
+    if rows <= _FEW:
+        for row in range(rows):
+            c, s = cos[positions[row]], sin[positions[row]]
+            given = projected[row], bias, query_norm, key_norm, shape, c, s
+            _rotate_row(*given, query[row], key[row], value[row])
+    else:
+        for row in prange(rows):
+            c, s = cos[positions[row]], sin[positions[row]]
+            given = projected[row], bias, query_norm, key_norm, shape, c, s
+            _rotate_row(*given, query[row], key[row], value[row])
 
 
 @compiled(parallel=True)
