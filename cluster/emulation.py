@@ -22,7 +22,8 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 # Serve's proxy would otherwise read messages of 2 GiB before anything here can refuse them.
 os.environ.setdefault("RAY_SERVE_GRPC_MAX_MESSAGE_SIZE", str(64 * 2**20))
-# What replicas and proxies send each other goes over gRPC, for half the processor time of Ray's objects.
+# Serve's proxy and the gateway talk over gRPC, which costs less than Ray's objects. The gateway's handle of
+# the verifiers does not: it has the default of the process that binds it, where Serve was imported before.
 os.environ.setdefault("RAY_SERVE_USE_GRPC_BY_DEFAULT", "1")
 # The nodes share their cores with the model, and what Ray does all the time is taken from it: Serve's
 # controller looks around ten times a second otherwise, and every process hands on metrics nobody collects.
