@@ -18,6 +18,8 @@ from pathlib import Path
 
 from cluster.bench.encoding import chat
 from cluster.bench.prompts import KINDS
+from cluster.bench.resumable import Progress, Record
+from cluster.checks.arguments import arguments
 from cluster.checks.continuations import (
     FRESH,
     LENIENCE,
@@ -29,7 +31,6 @@ from cluster.checks.continuations import (
     look,
 )
 from cluster.checks.goodness import Fit, fit, holm
-from cluster.checks.resumable import Progress, Record, arguments
 from verifier_service.build import load_target
 from verifier_service.spec import VerifierSpec
 

@@ -20,8 +20,9 @@ from transformers import PreTrainedModel
 
 from cluster.bench.encoding import chat
 from cluster.bench.prompts import VARIED
+from cluster.bench.resumable import Progress, Record
 from cluster.checkpoints import load_model, resolve
-from cluster.checks.resumable import Progress, Record, arguments
+from cluster.checks.arguments import arguments
 from cluster.drafting import Drafter, NgramDrafter
 from cluster.scheduling import PlannerName
 from cluster.speculation.law import COUPLED, NONE, Law

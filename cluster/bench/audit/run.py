@@ -3,11 +3,9 @@ from which a stopped run resumes."""
 
 from __future__ import annotations
 
-import json
-import time
 import zlib
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +14,24 @@ from rich.table import Table
 
 from cluster.bench.audit.rows import recorded
 from cluster.bench.audit.simulation import SCENARIOS, Outcome, Places, Scenario, simulate
+from cluster.bench.resumable import Progress, Record
 from cluster.checkpoints import DEFAULT_REFERENCE
 from cluster.terminal import Output, say
 
-_FIELDS = {field.name for field in fields(Outcome)}
+# Findings in an older format are measured again.
+_FORMAT = [field.name for field in fields(Outcome)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A scenario over so many tokens."""
+
+    scenario: Scenario
+    tokens: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.scenario.key}: {self.tokens}"
 
 
 def run_audit(
@@ -29,36 +41,21 @@ def run_audit(
     minutes: after these no scenario is started. Raises CheckpointError."""
     reference = model or DEFAULT_REFERENCE
     rows = out.with_name(f"audit-rows-{Path(reference).name}-{layers}.npz")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    lines = out.read_text().splitlines() if out.exists() else []
-    about = {"model": reference, "layers": layers}
-    # Findings in an older format are measured again.
-    done = {
-        record["scenario"]: record
-        for record in map(json.loads, lines)
-        if about.items() <= record.items() and record["outcome"].keys() == _FIELDS
-    }
-    began = time.monotonic()
+    progress: Progress[_Run] = Progress(out, "run", {"model": reference, "layers": layers, "format": _FORMAT})
     places: Places | None = None
-    with out.open("a") as file:
-        for scenario in SCENARIOS:
-            tokens = faulty if scenario.fault else honest
-            known = done.get(scenario.key)
-            if (known and known["asked"] == tokens) or time.monotonic() - began > 60 * minutes:
-                continue
-            places = places or recorded(rows, reference, layers, say)
-            say(scenario.key)
-            started = time.monotonic()
-            outcome = simulate(places, scenario, tokens, zlib.crc32(scenario.key.encode()) << 20)
-            seconds = round(time.monotonic() - started, 1)
-            run = {"scenario": scenario.key, "asked": tokens, "seconds": seconds}
-            done[scenario.key] = about | run | {"outcome": asdict(outcome)}
-            file.write(json.dumps(done[scenario.key]) + "\n")
-            file.flush()
-    tested = [
-        (scenario, Outcome(**done[scenario.key]["outcome"])) for scenario in SCENARIOS if scenario.key in done
-    ]
-    seconds = sum(record["seconds"] for record in done.values())
+
+    def check(run: _Run) -> Record:
+        nonlocal places
+        places = places or recorded(rows, reference, layers, say)
+        key = run.scenario.key
+        say(key)
+        return {"outcome": asdict(simulate(places, run.scenario, run.tokens, zlib.crc32(key.encode()) << 20))}
+
+    runs = [_Run(scenario, faulty if scenario.fault else honest) for scenario in SCENARIOS]
+    progress.run(runs, minutes, check)
+    done = [(run.scenario, progress.records[run.key]) for run in runs if run.key in progress.records]
+    tested = [(scenario, Outcome(**record["outcome"])) for scenario, record in done]
+    seconds = sum(record["seconds"] for _, record in done)
     Output(as_json).give(
         _as_json(reference, layers, tested), lambda console: _render(tested, seconds, console)
     )

@@ -1,8 +1,8 @@
-"""Long checks in parts: the result of each is appended to a file, from which a stopped run resumes."""
+"""Long measurements and checks in parts: the result of each is appended to a file, from which a stopped run
+resumes."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -20,17 +20,6 @@ class Part(Protocol):
 
 
 P = TypeVar("P", bound=Part)
-
-
-def arguments(description: str | None, out: Path) -> argparse.ArgumentParser:
-    """--out, --minutes and --model, which every such check takes."""
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--out", type=Path, default=out)
-    parser.add_argument("--minutes", type=float, default=float("inf"))
-    parser.add_argument("--model", default="smollm2-135m-instruct")
-    return parser
 
 
 class Progress(Generic[P]):
