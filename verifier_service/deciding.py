@@ -12,7 +12,7 @@ from cluster.speculation.messages import DraftBlock, Verdict
 from cluster.speculation.noise import Noise
 from cluster.speculation.provenance import Numerics
 from cluster.speculation.request import TokenLogprob
-from cluster.speculation.sampling import target_probs
+from cluster.speculation.sampling import target_probs_together
 from verifier_service.audit.auditor import Auditor
 from verifier_service.grammar import GrammarError
 from verifier_service.logprobs import logprobs_of
@@ -77,13 +77,26 @@ class Decisions:
     def decide(self, step: list[tuple[Sequence, Tensor]]) -> list[Decided | Faulted | Compared]:
         """step: sequences with the logits of their last token and their drafts, [N+1, V]."""
         outcomes: list[Decided | Faulted | Compared] = []
-        cases: list[_Case] = []
+        controlled: list[tuple[Sequence, Tensor, Tensor]] = []
         for sequence, logits in step:
-            case = _case(sequence, logits)
-            if isinstance(case, Faulted):
-                outcomes.append(case)
+            rows = _controlled(sequence, logits)
+            if isinstance(rows, Faulted):
+                outcomes.append(rows)
             else:
-                cases.append(case)
+                controlled.append((sequence, logits, rows))
+        asked = [(rows, sequence.request.sampling) for sequence, _, rows in controlled]
+        cases = [
+            _Case(
+                sequence,
+                logits,
+                rows,
+                sequence.request.law,
+                probs,
+                sequence.block,
+                Noise(sequence.request.seed, len(sequence.tokens)),
+            )
+            for (sequence, logits, rows), probs in zip(controlled, target_probs_together(asked), strict=True)
+        ]
         try:
             verdicts: list[Verdict | Faulted] = [*verify_together([case.asked for case in cases])]
         except ValueError:
@@ -117,22 +130,23 @@ class Decisions:
         return Decided(sequence, verdict, doubts, told)
 
 
-def _case(sequence: Sequence, logits: Tensor) -> _Case | Faulted:
-    """The rows as the law wants them."""
-    # The largest of a row is NaN if any is; single tokens may well be at minus infinity.
-    if not bool(logits.amax(dim=-1).isfinite().all()):
+def _controlled(sequence: Sequence, logits: Tensor) -> Tensor | Faulted:
+    """The rows as the request's controls leave them."""
+    if not _has_maxima(logits):
         return Faulted(sequence, "the model's logits are no distribution: they are not finite", sound=False)
     try:
         controlled = sequence.controller.apply(logits, sequence.block)
     except GrammarError as error:
         # One that is too large to follow shows it only on the way.
         return Faulted(sequence, f"the grammar cannot be followed: {error}", asked=True)
-    if not bool(controlled.amax(dim=-1).isfinite().all()):
+    if controlled is not logits and not _has_maxima(controlled):
         return Faulted(sequence, "the request's parameters forbid every token", asked=True)
-    request = sequence.request
-    probs = target_probs(controlled, request.sampling)
-    noise = Noise(request.seed, len(sequence.tokens))
-    return _Case(sequence, logits, controlled, request.law, probs, sequence.block, noise)
+    return controlled
+
+
+def _has_maxima(logits: Tensor) -> bool:
+    # The largest of a row is NaN if any is; single tokens may well be at minus infinity.
+    return bool(logits.amax(dim=-1).isfinite().all())
 
 
 def _alone(case: _Case) -> Verdict | Faulted:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from cluster.kernels.softmax import softmax
+from cluster.kernels.softmax import distributions
 
 # A set of given probability rarely needs more than this many sorted tokens; a row that does is sorted whole.
 _PREFIX = 1024
@@ -57,16 +59,13 @@ def target_probs(logits: Tensor, sampling: Sampling) -> Tensor:
     typical_p: locally typical sampling, Meister et al. (arXiv 2202.00666); eta_cutoff: eta sampling, Hewitt
     et al. (arXiv 2210.15191).
     """
+    if _compiled(logits) and _only_temperature(sampling):
+        [probs] = _distributions([(logits, sampling)])
+        return probs
     if sampling.temperature == 0.0:
         return _greedy(logits)
-    # Beyond float32's range it would be 0 or infinite.
-    temperature = min(max(sampling.temperature, _FLOAT.tiny), _FLOAT.max)
-    if _only_temperature(sampling) and logits.device.type == "cpu" and logits.dtype == torch.float32:
-        probs = torch.empty(logits.shape)
-        softmax(logits.contiguous().numpy(), np.float32(temperature), probs.numpy())
-        return probs
     # Subtracting the maximum first keeps tiny temperatures finite.
-    scaled = (logits - logits.max(dim=-1, keepdim=True).values) / temperature
+    scaled = (logits - logits.max(dim=-1, keepdim=True).values) / _temperature(sampling)
     if 0 < sampling.top_k < scaled.shape[-1]:
         kth = torch.topk(scaled, sampling.top_k, dim=-1).values[:, -1:]
         scaled = scaled.masked_fill(scaled < kth, float("-inf"))
@@ -88,8 +87,48 @@ def target_probs(logits: Tensor, sampling: Sampling) -> Tensor:
     return probs
 
 
+def target_probs_together(asked: Sequence[tuple[Tensor, Sampling]]) -> list[Tensor]:
+    """`target_probs` of several, in order: the same rows, for less where nothing but a temperature is asked.
+
+    Their logits are of one vocabulary.
+    """
+    plain = [_compiled(logits) and _only_temperature(sampling) for logits, sampling in asked]
+    together = iter(_distributions([each for each, fits in zip(asked, plain, strict=True) if fits]))
+    return [next(together) if fits else target_probs(*each) for each, fits in zip(asked, plain, strict=True)]
+
+
+def _compiled(logits: Tensor) -> bool:
+    """Whether our own kernels take them."""
+    return logits.device.type == "cpu" and logits.dtype == torch.float32
+
+
 def _only_temperature(sampling: Sampling) -> bool:
-    return sampling == Sampling(temperature=sampling.temperature)
+    return sampling.temperature == 0.0 or sampling == Sampling(temperature=sampling.temperature)
+
+
+def _temperature(sampling: Sampling) -> float:
+    """Beyond float32's range it would be 0 or infinite."""
+    return min(max(sampling.temperature, _FLOAT.tiny), _FLOAT.max)
+
+
+def _distributions(asked: Sequence[tuple[Tensor, Sampling]]) -> list[Tensor]:
+    """Of rows that nothing but a temperature changes."""
+    if not asked:
+        return []
+    rows = [logits.contiguous() for logits, _ in asked]
+    counts = [len(logits) for logits in rows]
+    given = [_temperature(sampling) if sampling.temperature else 0.0 for _, sampling in asked]
+    probs = torch.empty(sum(counts), rows[0].shape[-1])
+    distributions(_addresses(rows), np.repeat(np.array(given, np.float32), counts), probs.numpy())
+    return list(probs.split(counts))
+
+
+def _addresses(rows: Sequence[Tensor]) -> NDArray[np.int64]:
+    """Of every row of several contiguous [rows, V]."""
+    return np.array(
+        [logits.data_ptr() + row * logits.stride(0) * 4 for logits in rows for row in range(len(logits))],
+        np.int64,
+    )
 
 
 def _cut(scaled: Tensor, out: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from transformers import (
 )
 
 from cluster.speculation.catalogue import parse
-from cluster.speculation.sampling import Sampling, target_probs
+from cluster.speculation.sampling import Sampling, target_probs, target_probs_together
 from verifier_service.verification.truncation import truncated
 
 SAMPLINGS = [
@@ -188,3 +188,12 @@ def test_top_k_beyond_the_vocabulary_keeps_all():
 def test_a_value_out_of_range_is_refused_by_name(field, value):
     with pytest.raises(ValueError, match=f"^{field} must be"):
         Sampling(**{field: value})
+
+
+def test_rows_of_several_requests_are_bitwise_those_of_each():
+    values, samplings = logits(rows=3 * len(SAMPLINGS)), [Sampling(temperature=0.0), *SAMPLINGS]
+    asked = [(values[i : i + 1 + i % 3], sampling) for i, sampling in enumerate(samplings)]
+    for (rows, sampling), together in zip(asked, target_probs_together(asked), strict=True):
+        for row, found in zip(rows, together, strict=True):
+            assert torch.equal(target_probs(row[None], sampling)[0], found)
+    assert target_probs_together([]) == []
