@@ -172,10 +172,8 @@ class Admission:
         elif sequence.replay is None:
             self._new.popleft()
         self.active[sequence.number] = sequence
-        if not sequence.returning:
-            self._rounds.open(sequence)
-            if self._auditor is not None:
-                sequence.subject = self._auditor.subject(sequence.request)
+        if not sequence.returning and self._auditor is not None:
+            sequence.subject = self._auditor.subject(sequence.request)
 
     def _adopt(self, sequence: Sequence, cache: SequenceCache) -> None:
         """Finds what of the sequence's tokens has been computed before."""

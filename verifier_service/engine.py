@@ -43,6 +43,7 @@ from verifier_service.limits import Limits, Load
 from verifier_service.making import Maker
 from verifier_service.measurements import Measurements
 from verifier_service.metering import Meters
+from verifier_service.pricing import Step
 from verifier_service.replaying import Replaying
 from verifier_service.rounds import Rounds
 from verifier_service.sequence import Phase, Sequence, Sink
@@ -93,6 +94,8 @@ class Engine:
         self._decisions = Decisions(numerics, auditor, replaying)
         self._commits = Commits(self._rounds, auditor, meters, replica)
         self._events: list[tuple[Sequence, GenerationEvent]] = []
+        # When the last step ended, and how long was waited since.
+        self._ended, self._waited = time.monotonic(), 0.0
         if drafting is not None:
             drafting.connect(self._inbox.reply)
 
@@ -268,6 +271,7 @@ class Engine:
                 return
             ends = [s.patience for s in waiting] + ([patience] if patience is not None else [])
             replies = self._inbox.wait(min(ends) - now if ends else None, for_requests=not able)
+            self._waited += time.monotonic() - now
             if replies is None:
                 return
             for reply in replies:
@@ -277,7 +281,8 @@ class Engine:
         verified = [s for s, rows in batch if rows.wanted and s.phase is not Phase.PREFILL]
         deciding = sum(rows.wanted > 0 for _, rows in batch)
         total = sum(len(rows.tokens) for _, rows in batch)
-        decoding = self._decoding()
+        decoding, rounds = self._decoding(), self._rounds
+        clear = not any(s.asks and s.asked < self._ended for s in self._admission.active.values())
         began = time.monotonic()
         with step_span(self._tracer, [s.trace for s, _ in batch], deciding, total) as step:
             for sequence in verified:
@@ -299,11 +304,17 @@ class Engine:
                     if rows.wanted
                 ]
             )
+        now = time.monotonic()
         if len(verified) == len(batch):
             keys = sum(rows.start * len(rows.tokens) for _, rows in batch)
             tokens = sum(len(sequence.tokens) - rows.start - 1 for sequence, rows in batch)
-            seconds = time.monotonic() - began
-            self.measurements.stepped(decoding, total, keys, tokens, seconds)
+            seconds = now - self._ended - self._waited - rounds.drafting
+            over = Step(len(batch), total, keys, seconds, rounds.asked, clear)
+            self.measurements.stepped(decoding, tokens, now - began, over)
+        else:
+            self.measurements.prices.interrupted()
+        rounds.stepped()
+        self._ended, self._waited = now, 0.0
 
     def _caught_up(self, sequence: Sequence, rows: Rows) -> None:
         """A chunk of given tokens, or of those that a preemption cost, is in the sequence's cache."""

@@ -10,6 +10,7 @@ from itertools import pairwise
 from cluster.scheduling import Budget, Calibration, DraftCost, Experience, Round, VerifyCost
 from cluster.scheduling.calibration import BINS, Reach, bin_of
 from cluster.speculation.messages import DraftBlock
+from verifier_service.pricing import Prices, Step
 
 # A new measurement's share of a running mean.
 _SHARE = 0.1
@@ -41,8 +42,9 @@ class _Wait:
 class Measurements:
     """The engine's thread alone. profile: of verify steps, None if none was made: nothing is then corrected.
 
-    verify: the profile as it stands now; rows_per_sequence, tokens_per_sequence: means over steps, for each
-    sequence that decodes: rows put into a step, tokens got from it.
+    verify: the profile as it stands now; rows_per_sequence, tokens_per_sequence, seconds_per_sequence: means
+    over steps, for each sequence that decodes: rows put into a step, tokens got from it, and what it takes
+    longer for blocks that were asked for; prices: of asking.
     """
 
     def __init__(self, profile: VerifyCost | None) -> None:
@@ -55,21 +57,29 @@ class Measurements:
         self._later = (0.0, 0.0)
         self.rows_per_sequence = 1.0
         self.tokens_per_sequence = 1.0
+        self.seconds_per_sequence = 0.0
+        self.prices = Prices()
         self._past: deque[Budget] = deque(maxlen=_DELAY + 1)
 
     def summary(self) -> dict[str, dict[str, float]]:
-        """Milliseconds of a verify step by rows, and of the wait for a block by drafter pool."""
+        """Milliseconds of a verify step by rows, without its overhead; and by drafter pool of the wait for a
+        block, and of what asking for it takes from the step."""
         cost = self.verify
         steps = dict(zip(cost.rows, cost.seconds, strict=True)) if cost is not None else {}
         return {
             "step_ms": {str(rows): 1e3 * seconds for rows, seconds in steps.items()},
+            "overhead_ms": {"step": 1e3 * cost.overhead} if cost is not None else {},
             "wait_ms": {name: 1e3 * wait.base for name, wait in list(self._waits.items())},
+            "asking_ms": {name: 1e3 * self.prices.of(name) for name in list(self._waits)},
         }
 
-    def draft(self, drafter: str) -> DraftCost:
-        """What a block of this drafter is waited for."""
-        wait = self._waits.get(drafter)
-        return DraftCost(wait.base, wait.per_token) if wait is not None else DraftCost()
+    def draft(self, drafter: str, apart: bool = True) -> DraftCost:
+        """What a block of this drafter costs. apart: it drafts while the engine goes on."""
+        wait = self._waits.get(drafter, _Wait())
+        if not apart:
+            return DraftCost(wait.base, wait.per_token)
+        compared = self.prices.compared(drafter)
+        return DraftCost(wait.base, wait.per_token, self.prices.of(drafter), compared)
 
     def experience(self, domain: str, drafter: str) -> Experience:
         """What drafts came to in requests that are over or under way."""
@@ -87,6 +97,8 @@ class Measurements:
         self._experience[domain, drafter] = Experience(
             *_faded(before.tried + tried, before.accepted + first, _EXPERIENCE),
             *_faded(before.later_tried + len(later), before.later_right + sum(later), _EXPERIENCE),
+            # Of what was cut it is not known what its drafter had said.
+            *_faded(before.asked + past.whole, before.given + (past.whole and past.drafted > 0), _EXPERIENCE),
         )
         held = self._later[0] + len(later), self._later[1] + sum(later)
         self._later = _faded(*held, _CALIBRATION)
@@ -97,20 +109,26 @@ class Measurements:
             counts = self._tried[which], self._accepted[which]
             self._tried[which], self._accepted[which] = _faded(*counts, _CALIBRATION)
 
-    def stepped(self, decoding: int, rows: int, keys: int, tokens: int, seconds: float) -> None:
-        """A step without prompts is over. decoding: sequences, whether they took part or not; rows, keys: put
-        in, attended to; tokens: decided."""
-        self.rows_per_sequence += _SHARE * (rows / decoding - self.rows_per_sequence)
+    def stepped(self, decoding: int, tokens: int, forward: float, step: Step) -> None:
+        """A step without prompts is over. decoding: sequences, whether they took part or not; tokens:
+        decided; forward: seconds of the step's forward and verdicts."""
+        asking = self.prices.asking(step.asked)
+        self.rows_per_sequence += _SHARE * (step.rows / decoding - self.rows_per_sequence)
         self.tokens_per_sequence += _SHARE * (tokens / decoding - self.tokens_per_sequence)
+        self.seconds_per_sequence += _SHARE * (asking / decoding - self.seconds_per_sequence)
         cost = self.verify
         if cost is None:
             return
-        ratio = seconds / cost.of(rows, keys)
+        self.prices.stepped(step, cost)
+        ratio = (forward - asking) / cost.forward(step.rows, step.keys)
         ratio = min(_LARGEST_RATIO, max(1.0 / _LARGEST_RATIO, ratio))
         corrected = list(cost.seconds)
-        for index, share in _shares(cost.rows, rows):
+        for index, share in _shares(cost.rows, step.rows):
             corrected[index] *= 1.0 + _SHARE * share * (ratio - 1.0)
-        self.verify = replace(cost, seconds=tuple(corrected))
+        # What comes between steps may take long for reasons of its own, too.
+        besides = min(max(0.0, step.seconds - forward), forward)
+        overhead = cost.overhead + _SHARE * (besides - cost.overhead)
+        self.verify = replace(cost, seconds=tuple(corrected), overhead=overhead)
 
     def step_begins(self, blocks: Iterable[DraftBlock]) -> None:
         """Once a step, before `budget`; blocks: those that it has in hand."""

@@ -66,6 +66,7 @@ class Meters:
         self._overtaken: Counter[str] = Counter()
         self._plans: dict[str, int] = {}
         self._round_trips: dict[str, float] = {}
+        self._prices: dict[str, float] = {}
         self._prompts: Counter[str] = Counter()
         self._preemptions = 0
         self._history = History()
@@ -104,6 +105,10 @@ class Meters:
     def planned(self, law: str, length: int) -> None:
         """A round's plan."""
         self._plans[law] = length
+
+    def asked(self, pool: str, price: float) -> None:
+        """A block was asked for; price: seconds by which that lengthens a step, as far as known."""
+        self._prices[pool] = price
 
     def replied(self, law: str, domain: str, drafter: str, fallback: Fallback | None, seconds: float) -> None:
         """What came of asking for a block, and how long it took."""
@@ -147,6 +152,7 @@ class Meters:
             "prompt_tokens": dict(self._prompts),
             "preemptions": self._preemptions,
             "round_trips": dict(self._round_trips),
+            "prices": dict(self._prices),
             "break_even": self._times.break_even,
             "history": self._history.state(),
         }
@@ -170,6 +176,7 @@ class Meters:
         counter(meter, names.OVERTAKEN, "Blocks that came after such rounds", self._read_overtaken)
         gauge(meter, names.PLAN_LENGTH, "Drafts that the last round asked for", self._read_plans)
         gauge(meter, names.ROUND_TRIP, "From a plan to its block, a running mean", self._read_trips, "s")
+        gauge(meter, names.ASKING, "By which asking lengthens a step", self._read_prices, "s")
         gauge(meter, names.BREAK_EVEN, "Tokens that a drafted round must give", self._read_break_even)
         gauge(meter, names.SEQUENCES, "Sequences", of(lambda each: _sequences(each.load())))
         gauge(
@@ -227,6 +234,9 @@ class Meters:
     def _read_break_even(self) -> Values:
         value = self._times.break_even
         return [] if value is None else [(value, {})]
+
+    def _read_prices(self) -> Values:
+        return [(seconds, {names.POOL: each}) for each, seconds in list(self._prices.items())]
 
     def _read_trips(self) -> Values:
         return [(seconds, {names.DRAFTER: each}) for each, seconds in list(self._round_trips.items())]

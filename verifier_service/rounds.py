@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -30,7 +31,11 @@ _RETHINK, _RETHINK_CHANGED = 32, 8
 
 
 class Rounds:
-    """The engine's thread alone. drafting: None where nothing drafts; vocab_size: of the target."""
+    """The engine's thread alone. drafting: None where nothing drafts; vocab_size: of the target.
+
+    asked: since the last step, blocks of drafters that work beside the engine, by pool; drafting: since then,
+    seconds for which the engine's own thread drafted.
+    """
 
     def __init__(
         self,
@@ -50,29 +55,13 @@ class Rounds:
         self._limits = limits
         self._meters = meters
         self._plans = 0
+        self.asked: Counter[str] = Counter()
+        self.drafting = 0.0
         # Sequences past their prompts, when a round was last begun.
         self._decoding = 1
         # Which sequences share a step follows from when their blocks come. Where a block's length must not
         # depend on that, it is one for which every step has room.
         self._always_admitted = max(0, limits.step_rows // limits.max_active - 1)
-
-    def open(self, sequence: Sequence) -> None:
-        """Announces a sequence to the drafters, if its law takes drafts."""
-        pools = self._pools_of(sequence)
-        if pools is None:
-            return
-        request = sequence.request
-        asks = LAWS[request.law.name].sends_rows
-        pools.open(
-            SessionSpec(
-                sequence=sequence.number,
-                prompt_ids=tuple(sequence.tokens),
-                sampling=request.sampling,
-                law=request.law,
-                noise_key=derive_key(request.seed, Purpose.DRAFT if asks else Purpose.GUMBEL),
-                proposal_entries=self._limits.proposal_entries if asks else 0,
-            )
-        )
 
     def begin(self, sequence: Sequence, decoding: int, again: bool = False) -> None:
         """Plans the round and asks for its block, or makes the sequence ready without one; where the block of
@@ -92,7 +81,7 @@ class Rounds:
         plan = BlockPlan(0)
         if pools is not None and not self._rests(sequence, decoding):
             sequence.planned_among = decoding
-            histories = {name: self._history(sequence, decoding - 1, name) for name in pools.names}
+            histories = {name: self._history(sequence, decoding - 1, pools, name) for name in pools.names}
             sequence.pool = choose(
                 histories, self._limits.block_length, sequence.pool, self._limits.draft_ahead
             )
@@ -101,7 +90,7 @@ class Rounds:
         if waits:
             length = min(length, self._always_admitted)
             sequence.budget = self._measurements.own_budget(length, len(sequence.tokens))
-        sequence.begin(length, width, plan.stop_below > 0.0, again)
+        sequence.begin(length, width, plan.stop_below > 0.0, again, plan.probe)
         if pools is None or length == 0:
             sequence.phase = Phase.READY
             return
@@ -120,6 +109,7 @@ class Rounds:
             usual = self._measurements.draft(sequence.pool).of(length)
             late = overdue(sequence.asked, usual, sequence.deadline)
             sequence.under_way = UnderWay(len(sequence.tokens), length, plan.meanwhile, late, width)
+        self._open(sequence, pools, sequence.pool)
         self._feed(sequence, pools, sequence.pool)
         pools.request(
             sequence.pool,
@@ -137,6 +127,32 @@ class Rounds:
                 width=width,
             ),
         )
+        if pools.apart(sequence.pool):
+            self.asked[sequence.pool] += 1
+            if self._meters is not None:
+                self._meters.asked(sequence.pool, self._measurements.prices.of(sequence.pool))
+        else:
+            self.drafting += time.monotonic() - sequence.asked
+
+    def _open(self, sequence: Sequence, pools: Pools, name: str) -> None:
+        """Announces a sequence to a pool that is about to be asked for the first time: of one that is never
+        drafted for nobody hears."""
+        past, request = sequence.past_with(name), sequence.request
+        if past.open:
+            return
+        past.open = True
+        asks = LAWS[request.law.name].sends_rows
+        pools.open(
+            name,
+            SessionSpec(
+                sequence=sequence.number,
+                prompt_ids=tuple(sequence.tokens[: sequence.given]),
+                sampling=request.sampling,
+                law=request.law,
+                noise_key=derive_key(request.seed, Purpose.DRAFT if asks else Purpose.GUMBEL),
+                proposal_entries=self._limits.proposal_entries if asks else 0,
+            ),
+        )
 
     @staticmethod
     def _width(sequence: Sequence, plan: BlockPlan) -> int:
@@ -148,12 +164,18 @@ class Rounds:
         most = min(request.max_tokens - sequence.emitted - 1, MAX_BLOCK_LENGTH)
         return max(1, min(plan.width, most // plan.length))
 
+    def stepped(self) -> None:
+        """A step is over."""
+        self.asked, self.drafting = Counter(), 0.0
+
     def computed(self, sequence: Sequence) -> None:
-        """Given tokens are in the sequence's cache: drafters may have what they read of them."""
+        """Given tokens are in the sequence's cache: drafters that it drafts with may have what they read of
+        them."""
         pools = self._pools_of(sequence)
         if pools is not None:
-            for name in pools.names:
-                self._feed(sequence, pools, name)
+            for name, past in sequence.past.items():
+                if past.open:
+                    self._feed(sequence, pools, name)
 
     @staticmethod
     def _feed(sequence: Sequence, pools: Pools, name: str) -> None:
@@ -230,7 +252,9 @@ class Rounds:
         """The sequence is over."""
         pools = self._pools_of(sequence)
         if pools is not None:
-            pools.close(sequence.number, reason)
+            for name, past in sequence.past.items():
+                if past.open:
+                    pools.close(name, sequence.number, reason)
 
     def ended(self, sequence: Sequence) -> None:
         """A round was decided: what may be learned of it."""
@@ -238,23 +262,25 @@ class Rounds:
             last = sequence.past_with(sequence.pool).rounds[-1]
             self._measurements.decided(sequence.request.domain, sequence.pool, last)
 
-    def _history(self, sequence: Sequence, others: int, pool: str) -> History:
+    def _history(self, sequence: Sequence, others: int, pools: Pools, pool: str) -> History:
         measured, request, past = self._measurements, sequence.request, sequence.past_with(pool)
         return History(
             committed=len(sequence.tokens),
             remaining=request.max_tokens - sequence.emitted,
             rounds=tuple(past.rounds),
             idle=past.idle,
+            unbroken=sequence.unbroken,
             domain=request.domain,
             drafter=pool,
             experience=measured.experience(request.domain, pool),
             others=others,
             other_rows=others * measured.rows_per_sequence,
             other_tokens=others * measured.tokens_per_sequence,
+            other_seconds=others * measured.seconds_per_sequence,
             verify=measured.verify,
-            draft=measured.draft(pool),
+            draft=measured.draft(pool, pools.apart(pool)),
             waits=LAWS[request.law.name].sends_rows,
-            foresees=self._pools is not None and self._pools.foresees(pool),
+            foresees=pools.foresees(pool),
         )
 
     @staticmethod

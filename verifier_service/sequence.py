@@ -51,10 +51,12 @@ class Phase(Enum):
 
 @dataclass(slots=True)
 class Past:
-    """What a sequence had of one drafter pool. rounds: the last that asked it; idle: rounds since; told: how
-    many tokens it was told, prompt included; fed: of how many it was handed what drafters read."""
+    """What a sequence had of one drafter pool. open: whether it was announced there; rounds: the last that
+    asked it; idle: rounds since; told: how many tokens it was told, prompt included; fed: of how many it was
+    handed what drafters read."""
 
     told: int
+    open: bool = False
     fed: int = 0
     rounds: deque[Round] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     idle: int = 0
@@ -125,6 +127,8 @@ class Sequence:
         self.pool = ""
         # Sequences that shared its steps when it was planned for last, itself included.
         self.planned_among = 0
+        # Rounds since the last one without a block; whether this is one that is to be compared with.
+        self.unbroken, self.probing = 0, False
         # The block that was asked for in this round or in an earlier one and has not come; of the one that
         # has, what is known of drafts that had come true by then.
         self.under_way: UnderWay | None = None
@@ -167,9 +171,13 @@ class Sequence:
         tokens, past.told = tuple(self.tokens[past.told :]), len(self.tokens)
         return tokens
 
-    def begin(self, length: int, width: int = 1, ruled: bool = False, again: bool = False) -> None:
+    def begin(
+        self, length: int, width: int = 1, ruled: bool = False, again: bool = False, probing: bool = False
+    ) -> None:
         """A round that asks for `length` drafts one after another, `width` at each position; ruled: a rule of
-        the plan may end the block before; again: it had begun, and what it waited for was of no use."""
+        the plan may end the block before; again: it had begun, and what it waited for was of no use; probing:
+        it asks for none although that would pay."""
+        self.probing = probing
         self.block, self.doubtful, self.length, self.width = DraftBlock(), False, length, width
         self.whole, self.ruled, self.came_true, self.drafter = True, ruled, None, ""
         if not again:
@@ -179,6 +187,11 @@ class Sequence:
     def goes_on(self, now: float) -> bool:
         """Whether a step that takes place now is not to wait for the block that is under way."""
         return self.under_way is not None and self.under_way.goes_on(len(self.tokens), now)
+
+    @property
+    def asks(self) -> bool:
+        """Whether a block is on its way."""
+        return self.phase is Phase.DRAFTING or self.under_way is not None
 
     @property
     def patience(self) -> float:
@@ -231,9 +244,11 @@ class Sequence:
             told = learned(self.block, path, self.length, self.width, self.whole)
             self.past_with(self.pool).rounds.append(after(self.came_true, told))
         if self.phase is not Phase.PREFILL:
+            asked = self.planned > 0 or self.under_way is not None
+            self.unbroken = self.unbroken + 1 if asked else 0
             for name, past in self.past.items():
-                asked = self.planned > 0 or self.under_way is not None
-                past.idle = 0 if asked and name == self.pool else past.idle + 1
+                if not (self.probing and name == self.pool):
+                    past.idle = 0 if asked and name == self.pool else past.idle + 1
         for index, token in enumerate(verdict.tokens):
             tally.distortion.extend(verdict.distortion[index : index + 1])
             tally.doubts.extend(doubts[index : index + 1])

@@ -12,6 +12,8 @@ from cluster.scheduling.history import History, Round
 _MEMORY = 0.95
 # Before anything is known: worth a try.
 _FIRST_GUESS, _LATER_GUESS = 0.7, 0.2
+# How seldom others may have had a draft, a request may have more.
+_SAYS_LEAST = 0.2
 # In positions tried: how strongly the first guess, the experience of others, and a request's average over all
 # positions stand against what a request has seen itself.
 _GUESS_WEIGHT, _EXPERIENCE_WEIGHT, _POSITION_WEIGHT = 8.0, 4.0, 1.0
@@ -44,7 +46,7 @@ def outlook(history: History, most: int, width: int = 1) -> Outlook:
     prior = min(1.0, prior + math.sqrt(prior * (1.0 - prior) / (others.tried + _GUESS_WEIGHT)))
     average = (sum(counts.kept) + _EXPERIENCE_WEIGHT * prior) / (sum(counts.tried) + _EXPERIENCE_WEIGHT)
     # Whether a drafter says anything, and whether it goes on, are two things.
-    says = (counts.given[0] + 1.0) / (counts.asked[0] + 1.0) if most else 1.0
+    says = (counts.given[0] + _says(history)) / (counts.asked[0] + 1.0) if most else 1.0
     goes_on = (sum(counts.given[1:]) + 1.0) / (sum(counts.asked[1:]) + 1.0)
     wrong = (sum(counts.given_wrong) + 1.0) / (sum(counts.asked_wrong) + 1.0)
     chances = [
@@ -54,6 +56,15 @@ def outlook(history: History, most: int, width: int = 1) -> Outlook:
     going = [says] + [goes_on] * most
     chain = _outlook(chances, going, wrong, average)
     return chain if width == 1 else _branched(chain, chances, going, _siblings(history, width))
+
+
+def _says(history: History) -> float:
+    """Whether a drafter says anything, before the request has asked it. Where asking costs nothing, what
+    others had of it does not matter: it may be otherwise here."""
+    if not history.draft.price:
+        return 1.0
+    others = history.experience
+    return max(_SAYS_LEAST, (others.given + _GUESS_WEIGHT) / (others.asked + _GUESS_WEIGHT))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""What a round costs: seconds of a verify step by rows and context, seconds until a block is there."""
+"""What a round costs: seconds of a verify step by rows and context, seconds until a block is there, and what
+asking for it takes from the step."""
 
 from __future__ import annotations
 
@@ -9,15 +10,18 @@ from itertools import pairwise
 
 @dataclass(frozen=True, slots=True)
 class VerifyCost:
-    """A step's time, measured at some numbers of rows and linear between and beyond them.
+    """A step's time where no block is asked for, measured at some numbers of rows and linear between and
+    beyond them.
 
-    rows: ascending, from 1; seconds: of a step of so many rows with little context; per_key: seconds more
-    for each key that a row attends to. Raises ValueError for what is no such measurement.
+    rows: ascending, from 1; seconds: of a forward of so many rows with little context, and of its verdicts;
+    per_key: seconds more for each key that a row attends to; overhead: seconds of a step besides, for
+    planning and handing out. Raises ValueError for what is no such measurement.
     """
 
     rows: tuple[int, ...]
     seconds: tuple[float, ...]
     per_key: float = 0.0
+    overhead: float = 0.0
 
     def __post_init__(self) -> None:
         ascending = all(a < b for a, b in pairwise(self.rows))
@@ -26,6 +30,10 @@ class VerifyCost:
 
     def of(self, rows: float, keys: float = 0.0) -> float:
         """Seconds of a step. rows: at least 1; keys: attended to in all, summed over rows."""
+        return self.overhead + self.forward(rows, keys)
+
+    def forward(self, rows: float, keys: float = 0.0) -> float:
+        """The same without its overhead."""
         return self._of_rows(rows) + self.per_key * keys
 
     def _of_rows(self, rows: float) -> float:
@@ -40,11 +48,15 @@ class VerifyCost:
 
 @dataclass(frozen=True, slots=True)
 class DraftCost:
-    """The wait for a block that nothing hides. base: seconds however short it is, the round trip included;
-    per_token: seconds for each token of it."""
+    """base: of the wait for a block that nothing hides, seconds however short it is, the round trip included;
+    per_token: seconds for each token of it. price: seconds by which a step takes longer for each block that
+    was asked for, since messages and a drafter on the same machine take time from what computes; compared:
+    how often steps with and without were, None where drafting takes nothing from steps."""
 
     base: float = 0.0
     per_token: float = 0.0
+    price: float = 0.0
+    compared: int | None = None
 
     def of(self, length: int) -> float:
         """Seconds until a block of `length` tokens is there; none where none is asked for."""

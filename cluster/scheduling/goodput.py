@@ -10,13 +10,17 @@ from cluster.scheduling.allocation import by_survival
 from cluster.scheduling.hiding import ahead
 from cluster.scheduling.history import History
 from cluster.scheduling.planner import Budget, Frontier
-from cluster.scheduling.rates import promises
+from cluster.scheduling.rates import promise, promises
 from cluster.speculation.messages import BlockPlan
 
 # A request that decodes plainly drafts again only if that promises this much more, and tries whether it
 # would after so many rounds, with so many drafts.
 _RETURN = 1.05
 _TRIAL_AFTER, _TRIAL = 96, 4
+# A round without a block, to compare steps with, comes so seldom that it costs this share of the tokens, and
+# once steps were compared often, this one; that the block after it was not drafted ahead costs so much of a
+# round more.
+_PROBES, _PROBES_KNOWN, _KNOWN, _CATCH_UP = 0.01, 0.0025, 32, 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +53,17 @@ class GoodputPlanner:
             ((width, length) for width in widths for length in lengths),
             key=lambda each: promised[each[0]][each[1]].rate,
         )
-        if history.idle and promised[width][best].rate < _RETURN * promised[1][0].rate:
+        gain = promised[width][best].rate / promised[1][0].rate
+        if history.idle and gain < _RETURN:
             trial = _TRIAL if history.idle >= _TRIAL_AFTER else 0
             width, best = 1, min(max(trial, self.least), most)
+        elif best and not self.least and _probes(history, gain - 1.0):
+            return BlockPlan(0, probe=True)
         # Nothing is drafted ahead of a tree.
         hides = self.hides and width == 1
         granted = ahead(history, best, self.most, outlooks[width].guessed[best]) if hides else 0
-        return BlockPlan(best, self.stop_below, granted, promised[width][best].meanwhile, width)
+        meanwhile = promise(history, outlooks[width], best, self.hides).meanwhile
+        return BlockPlan(best, self.stop_below, granted, meanwhile, width)
 
     def admit(self, frontiers: Sequence[Frontier], budget: Budget) -> list[int]:
         """Until the step's goodput first drops: a search beyond that would use what its own drafts say."""
@@ -70,3 +78,13 @@ class GoodputPlanner:
             return True
 
         return by_survival(frontiers, budget, goes_on)
+
+
+def _probes(history: History, gain: float) -> bool:
+    """Whether it is time to see what a step takes for which no block was asked; gain: of tokens a second, by
+    drafting."""
+    compared = history.draft.compared
+    if compared is None:
+        return False
+    share = _PROBES if compared < _KNOWN else _PROBES_KNOWN
+    return share * history.unbroken >= gain + _CATCH_UP

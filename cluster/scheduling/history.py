@@ -56,13 +56,16 @@ class Experience:
     """What drafts came to in other requests of the same domain with the same drafter.
 
     tried, accepted: drafted positions whose predecessors were accepted, and those where the first draft was
-    accepted itself; later_tried, later_right: the same of siblings where those before them were wrong.
+    accepted itself; later_tried, later_right: the same of siblings where those before them were wrong; asked,
+    given: blocks that were asked for, and those that had a draft.
     """
 
     tried: float = 0.0
     accepted: float = 0.0
     later_tried: float = 0.0
     later_right: float = 0.0
+    asked: float = 0.0
+    given: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +73,12 @@ class History:
     """A sequence's past at a round's start.
 
     committed: tokens so far, the prompt included; remaining: tokens that the request may still emit;
-    rounds: the last of them, oldest first; idle: plain rounds since a block was last asked for;
+    rounds: the last of them, oldest first; idle: plain rounds since a block was last asked for; unbroken:
+    rounds since the last one for which none was;
     domain, drafter: labels; experience: of others; others: sequences that share the steps; other_rows:
-    rows that these put into a step; other_tokens: tokens that a step gives these; verify, draft: measured
-    costs, None before anything was measured; waits: the request's law waits for every block and takes none
+    rows that these put into a step; other_tokens: tokens that a step gives these; other_seconds: what a step
+    takes longer for the blocks that these ask for; verify, draft: measured costs, None before anything was
+    measured; waits: the request's law waits for every block and takes none
     that was drafted before its round, so that nothing hides the wait; foresees: the drafter says during a
     round what it drafts after every outcome of it.
     """
@@ -82,13 +87,25 @@ class History:
     remaining: int
     rounds: tuple[Round, ...] = ()
     idle: int = 0
+    unbroken: int = 0
     domain: str = ""
     drafter: str = ""
     experience: Experience = field(default_factory=Experience)
     others: int = 0
     other_rows: float = 0.0
     other_tokens: float = 0.0
+    other_seconds: float = 0.0
     verify: VerifyCost | None = None
     draft: DraftCost = field(default_factory=DraftCost)
     waits: bool = False
     foresees: bool = False
+
+    @property
+    def begins(self) -> bool:
+        """Whether a block asked for now is the first of this drafter, or the first after plain rounds."""
+        return self.idle > 0 or not self.rounds
+
+    @property
+    def foreseen(self) -> bool:
+        """Whether the round before had a block of this drafter, so that it can have foreseen this one's."""
+        return self.unbroken > 0 and not self.begins

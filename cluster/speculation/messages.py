@@ -22,7 +22,8 @@ class BlockPlan:
     stop_below: it ends before a position whose max q is less; ahead: drafts that the drafter may send after
     an outcome of this block's round, before it is known; meanwhile: tokens that are decoded without drafts
     while the block is under way, before it is waited for; width: tokens at most that may follow the same
-    ones, 1 for a chain. A block has at most length · width tokens.
+    ones, 1 for a chain. A block has at most length · width tokens. probe: nothing is drafted, though that
+    would pay, to see what a round takes without.
     """
 
     length: int
@@ -30,6 +31,7 @@ class BlockPlan:
     ahead: int = 0
     meanwhile: int = 0
     width: int = 1
+    probe: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

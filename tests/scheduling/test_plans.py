@@ -24,8 +24,10 @@ from cluster.scheduling import (
 )
 from cluster.scheduling.acceptance import measured, outlook
 from cluster.scheduling.rates import planned, promises
+from cluster.speculation.messages import BlockPlan
 from tests.scheduling.helpers import SHIPPED
 from verifier_service.measurements import Measurements
+from verifier_service.pricing import Step
 
 # Like a small model on two cores: the first rows are cheap.
 COST = VerifyCost((1, 4, 8, 16), (0.1, 0.11, 0.13, 0.17))
@@ -50,14 +52,22 @@ histories = st.builds(
     remaining=st.integers(1, 500),
     rounds=st.lists(rounds, max_size=12).map(tuple),
     idle=st.integers(0, 300),
+    unbroken=st.integers(0, 300),
     experience=st.builds(Experience, st.floats(0, 40), st.floats(0, 40)).filter(
         lambda e: e.accepted <= e.tried
     ),
     others=st.integers(0, 63),
     other_rows=st.floats(0, 500),
     other_tokens=st.floats(0, 200),
+    other_seconds=st.floats(0, 1),
     verify=st.sampled_from([None, COST]),
-    draft=st.builds(DraftCost, st.floats(0, 1), st.floats(0, 0.1)),
+    draft=st.builds(
+        DraftCost,
+        st.floats(0, 1),
+        st.floats(0, 0.1),
+        st.floats(0, 0.5),
+        st.one_of(st.none(), st.integers(0, 64)),
+    ),
     foresees=st.booleans(),
 )
 
@@ -84,11 +94,12 @@ def test_going_on_is_planned_from_the_past_and_only_where_a_wait_can_be_hidden(p
     assert planner.plan(replace(history, draft=DraftCost())).meanwhile == 0
 
 
-def going_on(acceptance, wait, others=0, foresees=False):
+def going_on(acceptance, wait, others=0, foresees=False, unbroken=9):
     """What goodput plans while a block of good drafts takes so many seconds."""
     kept = tuple(Round(8, 8, 8 if n % 10 < 10 * acceptance else 0) for n in range(32))
     load = {"others": others, "other_rows": 1.0 * others, "other_tokens": 1.0 * others}
-    history = History(50, 1000, kept, verify=COST, draft=DraftCost(wait), **load, foresees=foresees)
+    known = {"verify": COST, "draft": DraftCost(wait), "unbroken": unbroken}
+    history = History(50, 1000, kept, **known, **load, foresees=foresees)
     return GoodputPlanner(8, hides=True).plan(history)
 
 
@@ -101,9 +112,25 @@ def test_a_sequence_goes_on_for_about_as_long_as_its_block_takes():
 
 def test_a_drafter_that_foresees_is_waited_for_by_what_its_wait_exceeds_a_step():
     assert going_on(0.8, 0.1, foresees=True) == replace(going_on(0.8, 0.0), ahead=8)
-    assert [going_on(0.8, wait, foresees=True).meanwhile for wait in (0.2, 0.3)] == [1, 2]
+    # The step that hides it is the one of the block before, which has more rows than a plain one.
+    assert [going_on(0.8, wait, foresees=True).meanwhile for wait in (0.15, 0.4, 0.6)] == [0, 1, 2]
     # In a batch a block that is often late for the next step is not counted on.
-    assert [going_on(0.8, wait, 7, foresees=True).meanwhile for wait in (0.05, 0.125)] == [0, 1]
+    assert [going_on(0.8, wait, 7, foresees=True).meanwhile for wait in (0.05, 0.2)] == [0, 1]
+
+
+def test_after_a_plain_round_nothing_was_foreseen():
+    assert going_on(0.8, 0.1, foresees=True, unbroken=0) == replace(going_on(0.8, 0.1), ahead=8)
+    history = History(50, 1000, past(8, 8, 32), verify=COST, draft=DraftCost(0.1), foresees=True)
+    plan, expected = GoodputPlanner(8, hides=True).plan(history), outlook(history, 8)
+    assert (plan.length, plan.meanwhile) == (8, 1)
+    plan = replace(plan, meanwhile=0)
+    first, later = (planned(replace(history, unbroken=n), expected, plan, True) for n in (0, 1))
+    assert first.seconds == pytest.approx(later.seconds + 0.1)
+    # After a round that was to be compared with it goes on all the same; whoever begins pays for half of it.
+    again, begun = (promises(replace(history, idle=idle), expected, True) for idle in (0, 1))
+    assert again == promises(replace(history, unbroken=5), expected, True)
+    assert begun[0] == again[0]
+    assert begun[8].seconds == pytest.approx(again[8].seconds + 0.05)
 
 
 def test_a_plan_is_judged_as_it_was_made():
@@ -263,10 +290,110 @@ def test_a_long_round_trip_ends_drafting_and_a_short_one_does_not():
     assert GoodputPlanner(8).plan(replace(history, draft=DraftCost(2.0))).length == 0
 
 
-def test_a_drafter_that_has_little_to_say_costs_little():
-    """Blocks mostly come empty, and are right when they come: worth asking for."""
-    rare = tuple(Round(8, 8 if n % 10 == 0 else 0, 8 if n % 10 == 0 else 0) for n in range(30))
-    assert GoodputPlanner(8).plan(History(50, 1000, rare, verify=COST)).length == 8
+# Blocks mostly come empty, and are right when they come.
+RARE = tuple(Round(8, 2 if n % 10 == 0 else 0, 2 if n % 10 == 0 else 0) for n in range(30))
+
+
+def test_a_drafter_that_has_little_to_say_is_worth_asking_where_that_costs_nothing():
+    history = History(50, 1000, RARE, verify=COST)
+    assert GoodputPlanner(8).plan(history).length == 8
+    # A quarter more tokens, for a step that is a tenth longer, or half as long again.
+    assert GoodputPlanner(8).plan(replace(history, draft=DraftCost(price=0.01))).length == 8
+    assert GoodputPlanner(8).plan(replace(history, draft=DraftCost(price=0.05))).length == 0
+    # In a batch it costs all the others, too.
+    shared = {"others": 7, "other_rows": 7.0, "other_tokens": 7.0, "verify": CHEAP}
+    priced = replace(history, draft=DraftCost(price=0.005))
+    assert GoodputPlanner(8).plan(replace(priced, verify=CHEAP)).length > 0
+    assert GoodputPlanner(8).plan(replace(priced, **shared)).length == 0
+
+
+@given(histories, st.floats(0.001, 0.5))
+def test_a_price_is_paid_by_whoever_drafts_and_by_nobody_else(history, price):
+    if history.verify is None:
+        return
+    expected = outlook(history, 8)
+    free = replace(history, draft=replace(history.draft, price=0.0))
+    dear = replace(history, draft=replace(history.draft, price=price))
+    for hides in (False, True):
+        cheap, priced = (promises(each, expected, hides) for each in (free, dear))
+        assert priced[0] == cheap[0]
+        assert all(b.rate < a.rate for a, b in zip(cheap[1:], priced[1:], strict=True))
+    # What others ask for makes every step longer.
+    busy = replace(history, other_seconds=history.other_seconds + price)
+    pairs = zip(promises(history, expected, False), promises(busy, expected, False), strict=True)
+    assert all(b.seconds == pytest.approx(a.seconds + price) for a, b in pairs)
+
+
+def test_where_a_drafter_says_little_to_others_fewer_blocks_are_asked_for_in_vain():
+    def silent(history):
+        """How many a request asks for, none of which has a draft."""
+        plan = GoodputPlanner(8).plan
+        return next(n for n in range(99) if not plan(replace(history, rounds=past(8, 0, n, 0))).length)
+
+    new = History(50, 1000, verify=COST, draft=DraftCost(price=0.02))
+    known = replace(new, experience=Experience(20.0, 10.0, asked=200.0, given=6.0))
+    assert 0 < 3 * silent(known) < silent(new)
+    # For nothing they are asked for all the same.
+    free, unknown = replace(known, draft=DraftCost()), replace(known.experience, asked=0.0, given=0.0)
+    assert outlook(free, 8).rows == outlook(replace(free, experience=unknown), 8).rows
+
+
+def test_what_a_round_takes_without_a_block_is_looked_at_now_and_then():
+    def probes(history):
+        """In which rounds that would draft nothing is."""
+        plans = [GoodputPlanner(8).plan(replace(history, unbroken=n)) for n in range(600)]
+        assert all(plan.length or plan.probe for plan in plans)
+        return next((n for n, plan in enumerate(plans) if plan.probe), None)
+
+    for kept, gain in ((past(8, 0, 32), 0.1), (past(8, 1, 32), 0.8)):
+        history = History(50, 1000, kept, verify=CHEAP, draft=DraftCost(compared=0))
+        first = probes(history)
+        # It costs the gain, once in so many rounds.
+        assert gain / first < 0.01
+        assert probes(replace(history, draft=DraftCost(compared=64))) == pytest.approx(4 * first, abs=4)
+        assert probes(replace(history, draft=DraftCost())) is None
+    assert probes(replace(history, rounds=past(8, 8, 32), draft=DraftCost(compared=64))) is None
+
+
+def priced(price, says, seed, rounds=3000):
+    """The goodput of requests of 100 rounds whose drafter says something in so many of them, and is right;
+    over that of never asking. Steps are noisy, and what they take is measured."""
+    planner, chance, measured = GoodputPlanner(8), random.Random(seed), Measurements(COST)
+    emitted, seconds, asked = 0, 0.0, 0
+    for count in range(rounds):
+        if count % 100 == 0:
+            history = History(50, 100_000)
+        known = {"verify": measured.verify, "draft": measured.draft("apart")}
+        history = replace(history, experience=measured.experience("", "apart"), **known)
+        # Who decodes plainly is planned for now and then.
+        plan = planner.plan(history) if history.idle % 32 == 0 else BlockPlan(0)
+        k = plan.length
+        kept = min(k, 2) if chance.random() < says else 0
+        took = (COST.of(1 + kept) + (price if k else 0.0)) * chance.gauss(1.0, 0.03)
+        measured.stepped(1, 1 + kept, took, Step(1, 1 + kept, 0, took, {"apart": 1} if k else {}))
+        if count > 500:
+            emitted, seconds, asked = emitted + 1 + kept, seconds + took, asked + (k > 0)
+        if k:
+            measured.decided("", "apart", Round(k, kept, kept))
+            over = (*history.rounds, Round(k, kept, kept))[-32:]
+            history = replace(history, rounds=over, idle=0, unbroken=history.unbroken + 1)
+        else:
+            history = replace(history, idle=0 if plan.probe else history.idle + 1, unbroken=0)
+    return emitted / seconds * COST.of(1), asked / (rounds - 501)
+
+
+def test_asking_ends_where_it_takes_more_than_it_gives_and_not_where_it_does_not():
+    for seed in range(3):
+        rate, asked = priced(0.02, 0.05, seed)
+        assert rate > 0.97
+        assert asked < 0.2
+        # The same drafts, for nothing; and good ones, at that price.
+        rate, asked = priced(0.0, 0.05, seed)
+        assert rate > 1.05
+        assert asked > 0.9
+        rate, asked = priced(0.02, 0.5, seed)
+        assert rate > 1.5
+        assert asked > 0.98
 
 
 @given(st.integers(0, 20), histories)

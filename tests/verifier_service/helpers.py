@@ -86,7 +86,7 @@ class Mimic:
 class Port:
     """A port that answers as `reply(ticket)` says: with a reply, a list of replies, or never."""
 
-    foresees = False
+    foresees, apart = False, True
 
     def __init__(self, reply):
         self._reply = reply

@@ -2,18 +2,25 @@
 
 import pytest
 
-from cluster.scheduling import Budget, Round, VerifyCost
+from cluster.scheduling import Budget, DraftCost, Experience, Round, VerifyCost
 from cluster.speculation.messages import DraftBlock
 from verifier_service.measurements import Measurements
+from verifier_service.pricing import Step
 from verifier_service.profiling import profile
 
 COST = VerifyCost((1, 4, 8), (0.1, 0.2, 0.3), 1e-6)
 
 
+def step(measured, decoding, rows, keys, tokens, seconds, besides=0.0, asked=None):
+    """A step whose forward took so many seconds, and `besides` what came before it."""
+    sequences = min(decoding, rows)
+    measured.stepped(decoding, tokens, seconds, Step(sequences, rows, keys, seconds + besides, asked or {}))
+
+
 def test_steps_correct_the_points_on_both_sides_and_no_others():
     measured = Measurements(COST)
     for _ in range(200):
-        measured.stepped(decoding=2, rows=6, keys=1000, tokens=3, seconds=0.5)
+        step(measured, decoding=2, rows=6, keys=1000, tokens=3, seconds=0.5)
     low, *rest = measured.verify.seconds
     assert low == 0.1
     assert measured.verify.of(6, 1000) == pytest.approx(0.5, rel=0.05)
@@ -24,15 +31,39 @@ def test_steps_correct_the_points_on_both_sides_and_no_others():
 
 def test_one_slow_step_moves_little():
     measured = Measurements(COST)
-    measured.stepped(decoding=1, rows=1, keys=0, tokens=1, seconds=100.0)
+    step(measured, decoding=1, rows=1, keys=0, tokens=1, seconds=100.0)
     assert measured.verify.of(1) <= 0.1 * 1.1 + 1e-12
 
 
 def test_beyond_the_last_point_it_alone_is_corrected():
     measured = Measurements(COST)
-    measured.stepped(decoding=1, rows=50, keys=0, tokens=1, seconds=9.0)
+    step(measured, decoding=1, rows=50, keys=0, tokens=1, seconds=9.0)
     assert measured.verify.seconds[:2] == COST.seconds[:2]
     assert measured.verify.seconds[2] > 0.3
+
+
+def test_what_comes_between_steps_is_their_overhead_and_no_rows():
+    measured = Measurements(COST)
+    for _ in range(100):
+        step(measured, decoding=1, rows=1, keys=0, tokens=1, seconds=0.1, besides=0.01)
+    assert measured.verify.seconds == pytest.approx(COST.seconds)
+    assert measured.verify.of(4) == pytest.approx(0.21, rel=1e-4)
+    # A client that takes its time once says little of the others.
+    step(measured, decoding=1, rows=1, keys=0, tokens=1, seconds=0.1, besides=30.0)
+    assert measured.verify.overhead <= 0.02
+
+
+def test_steps_are_corrected_without_what_asking_takes_from_them():
+    measured = Measurements(COST)
+    for count in range(400):
+        asked = {"apart": 1} if count % 8 else {}
+        step(measured, 1, 1, 0, 1, 0.12 if asked else 0.1, asked=asked)
+    assert measured.draft("apart") == DraftCost(0.0, 0.0, pytest.approx(0.02), 64)
+    assert measured.verify.of(1) == pytest.approx(0.1, rel=0.01)
+    assert measured.seconds_per_sequence == pytest.approx(0.02, rel=0.5)
+    assert measured.summary()["overhead_ms"] == {"step": 0.0}
+    # In the engine's own thread a block takes time that is counted as its wait.
+    assert measured.draft("apart", apart=False) == DraftCost()
 
 
 def test_waits_are_means_with_the_drafters_own_time_apart():
@@ -43,6 +74,7 @@ def test_waits_are_means_with_the_drafters_own_time_apart():
     assert measured.draft("one").of(8) == pytest.approx(0.7)
     assert measured.draft("other").of(8) == 0.0
     assert measured.summary()["wait_ms"] == {"one": pytest.approx(300.0)}
+    assert measured.summary()["asking_ms"] == {"one": 0.0}
     assert measured.summary()["step_ms"]["4"] == 200.0
 
 
@@ -67,12 +99,19 @@ def test_experience_is_by_domain_and_drafter_and_fades():
     assert measured.experience("prose", "one").tried == 0
 
 
+def test_how_often_a_drafter_says_nothing_is_known_by_domain_where_it_was_not_cut():
+    measured = Measurements(None)
+    for past in (Round(4, 4, 1), Round(4, 2, 2), Round(4, 0), Round(4, 0), Round(4, 0, whole=False)):
+        measured.decided("prose", "one", past)
+    assert measured.experience("prose", "one") == Experience(4, 3, asked=4, given=2)
+
+
 def test_admission_uses_figures_of_two_steps_ago():
     measured, seen = Measurements(COST), []
-    for step in range(5):
-        measured.step_begins([DraftBlock((1,), (0.1 * step,))])
+    for count in range(5):
+        measured.step_begins([DraftBlock((1,), (0.1 * count,))])
         seen.append(measured.budget(rows=4, base_rows=1, keys=0.0))
-        measured.stepped(1, 1, 0, 1, 0.2)
+        step(measured, 1, 1, 0, 1, 0.2)
     assert seen[0] == seen[1] == Budget(4)
     assert [each.survivals for each in seen[2:]] == [(0.0,), (0.1,), (0.2,)]
     costs = [each.cost.of(1) for each in seen[2:]]

@@ -66,6 +66,48 @@ def test_pools_without_a_port_are_refused():
         Pools({})
 
 
+class Noted(LocalDrafting):
+    """Notes what it hears of."""
+
+    def __init__(self, drafter):
+        super().__init__(drafter)
+        self.heard = []
+
+    def open(self, spec):
+        self.heard.append("open")
+        super().open(spec)
+
+    def request(self, ticket):
+        self.heard.append("request")
+        super().request(ticket)
+
+    def close(self, sequence, reason):
+        self.heard.append("close")
+        super().close(sequence, reason)
+
+
+def test_a_pool_hears_of_a_sequence_with_its_first_plan_and_not_before(engine_with, request_for):
+    """A session at a drafter costs messages, and an answer for which nothing is drafted has none."""
+
+    class Late:
+        def plan(self, history):
+            late = history.committed > len(request.prompt_ids) + 5
+            return BlockPlan(min(2, history.remaining - 1) if late else 0)
+
+        def admit(self, frontiers, budget):
+            return [0] * len(frontiers)
+
+    request = request_for(max_tokens=50, ignore_eos=True)
+    asked, never = Noted(Scripted(wrong)), Noted(Scripted(wrong))
+    answer = alone(engine_with(asked, planned_by=Late()), request)
+    assert asked.heard[:2] == ["open", "request"]
+    # Planned anew after 32 plain rounds.
+    assert 10 < asked.heard.count("request") < len(answer.token_ids) - 30
+    assert (asked.heard.count("open"), asked.heard[-1], asked.heard.count("close")) == (1, "close", 1)
+    alone(engine_with(never, planned_by=Never()), request)
+    assert never.heard == []
+
+
 class Never:
     """Plans no draft, and notes after how many plain rounds it was asked."""
 
@@ -78,6 +120,23 @@ class Never:
 
     def admit(self, frontiers, budget):
         return [0] * len(frontiers)
+
+
+def test_a_round_to_compare_with_is_no_decision_to_decode_plainly(engine_with, request_for):
+    seen = []
+
+    class Probing:
+        def plan(self, history):
+            seen.append((history.idle, history.unbroken))
+            probe = history.unbroken == 3
+            return BlockPlan(0 if probe else min(1, history.remaining - 1), probe=probe)
+
+        def admit(self, frontiers, budget):
+            return [0] * len(frontiers)
+
+    request = request_for(max_tokens=12, ignore_eos=True)
+    alone(engine_with(LocalDrafting(Scripted(wrong)), planned_by=Probing()), request)
+    assert seen == [(0, n % 4) for n in range(11)]
 
 
 def test_who_decodes_plainly_is_planned_for_again_when_the_load_has_changed(engine_with, request_for):

@@ -27,7 +27,7 @@ class Restless(FixedPlanner):
 class Held:
     """A port whose blocks come when they are let go."""
 
-    foresees = False
+    foresees, apart = False, True
 
     def __init__(self):
         self.tickets = []

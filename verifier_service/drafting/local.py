@@ -17,7 +17,7 @@ class LocalDrafting:
     """Answers each ticket before `request` returns. Raises ValueError if not connected first."""
 
     # There is nothing to wait for.
-    foresees = False
+    foresees = apart = False
 
     def __init__(self, drafter: Drafter) -> None:
         self._drafter = drafter

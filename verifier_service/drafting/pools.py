@@ -27,10 +27,13 @@ class Pools:
         """Raises KeyError for an unknown pool."""
         return self._ports[pool].foresees
 
-    def open(self, spec: SessionSpec) -> None:
-        """Announces a sequence to all."""
-        for port in self._ports.values():
-            port.open(spec)
+    def apart(self, pool: str) -> bool:
+        """Raises KeyError for an unknown pool."""
+        return self._ports[pool].apart
+
+    def open(self, pool: str, spec: SessionSpec) -> None:
+        """Raises KeyError for an unknown pool."""
+        self._ports[pool].open(spec)
 
     def feed(self, pool: str, sequence: int, rows: Tensor) -> None:
         """Raises KeyError for an unknown pool."""
@@ -40,6 +43,6 @@ class Pools:
         """Raises KeyError for an unknown pool."""
         self._ports[pool].request(ticket)
 
-    def close(self, sequence: int, reason: str) -> None:
-        for port in self._ports.values():
-            port.close(sequence, reason)
+    def close(self, pool: str, sequence: int, reason: str) -> None:
+        """Raises KeyError for an unknown pool."""
+        self._ports[pool].close(sequence, reason)

@@ -97,11 +97,16 @@ class DraftingPort(Protocol):
     def foresees(self) -> bool:
         """Whether a ticket with a grant also brings what follows every outcome of its round."""
 
+    @property
+    def apart(self) -> bool:
+        """Whether it drafts while the engine goes on, so that asking takes time from steps, and not before
+        `request` returns."""
+
     def connect(self, deliver: Deliver) -> None:
         """Tells where replies go; `deliver` may be called from any thread."""
 
     def open(self, spec: SessionSpec) -> None:
-        """Announces a sequence before its first ticket."""
+        """Announces a sequence, with its first ticket about to follow."""
 
     def feed(self, sequence: int, rows: Tensor) -> None:
         """Fused features of an open sequence's next tokens, [n, d], not changed from here on. Those of all

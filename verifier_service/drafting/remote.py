@@ -68,6 +68,9 @@ class RemoteDrafting:
         self.dropped: Counter[str] = Counter()
         self.moved = 0
 
+    # See DraftingPort.
+    apart = True
+
     @property
     def ahead(self) -> Counter[str]:
         """Tokens that were drafted ahead and "used", or "wasted"."""

@@ -46,6 +46,10 @@ class Watched:
     def foresees(self) -> bool:
         return self._port.foresees
 
+    @property
+    def apart(self) -> bool:
+        return self._port.apart
+
     def connect(self, deliver: Deliver) -> None:
         self._deliver = deliver
         self._port.connect(self._reply)
