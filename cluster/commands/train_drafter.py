@@ -19,6 +19,9 @@ from drafter_service.training.regenerate import Answering
 from drafter_service.training.run import Told, Trained, Wanted, summary, train
 from drafter_service.training.trainer import Recipe
 
+# The rate that a drafter is trained further at.
+_FURTHER = 6e-4
+
 
 def run(
     prompts: Path,
@@ -50,7 +53,11 @@ def run(
             progress.update(training, completed=min(done, minutes), now=f"loss {loss:.3f}")
 
         told = Told(answered, trained)
-        result = train(wanted, read, Answering(most=answer_tokens), Recipe(minutes=minutes), out, told)
+        recipe = Recipe(minutes=minutes)
+        if wanted.start:
+            # Weights that are trained are lost at the rate of new ones.
+            recipe = replace(recipe, rate=_FURTHER)
+        result = train(wanted, read, Answering(most=answer_tokens), recipe, out, told)
     if result.curve:
         draw(result.curve, out / "learning-curve.svg")
     (out / "training.json").write_text(json.dumps(summary(result), indent=1) + "\n", encoding="utf-8")
