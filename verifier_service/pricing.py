@@ -18,6 +18,9 @@ from cluster.scheduling import VerifyCost
 _REMEMBERED, _LEAST = 64, 4
 # Rows of neighbours may differ by this share.
 _ALIKE = 1.0 / 8.0
+# After so many steps without a block of a pool the older half of its comparisons is forgotten: what nobody
+# asks for is not compared either, and a price that is wrong by now would stand for good.
+_FORGETS_AFTER = 96
 # Standard error of a median, in median absolute deviations over the root of the count.
 _ERROR = 1.2533 * 1.4826
 
@@ -43,6 +46,8 @@ class Prices:
         self._before: tuple[Step, float] | None = None
         self._found: dict[str, deque[tuple[float, int]]] = {}
         self._prices: dict[str, float] = {}
+        # Steps since a block was last asked for.
+        self._unasked: dict[str, int] = {}
 
     def of(self, pool: str) -> float:
         """Seconds for each block that is asked for: what is sure of them, so that chance is no price."""
@@ -62,6 +67,7 @@ class Prices:
 
     def stepped(self, step: Step, cost: VerifyCost) -> None:
         """cost: for the difference that a few rows and keys make."""
+        self._forget(step.asked)
         excess = step.seconds - cost.of(step.rows, step.keys)
         before, self._before = self._before, (step, excess) if step.clear else None
         if before is None or not step.clear:
@@ -77,6 +83,14 @@ class Prices:
             found = self._found.setdefault(pool, deque(maxlen=_REMEMBERED))
             found.append(((excess - last_excess) / more[pool], abs(more[pool])))
             self._prices[pool] = _sure(found)
+
+    def _forget(self, asked: Mapping[str, int]) -> None:
+        for pool, found in self._found.items():
+            since = self._unasked[pool] = 0 if asked.get(pool) else self._unasked.get(pool, 0) + 1
+            if since and since % _FORGETS_AFTER == 0:
+                for _ in range((len(found) + 1) // 2):
+                    found.popleft()
+                self._prices[pool] = _sure(found)
 
 
 def _sure(found: Iterable[tuple[float, int]]) -> float:

@@ -169,13 +169,13 @@ class Rounds:
         self.asked, self.drafting = Counter(), 0.0
 
     def computed(self, sequence: Sequence) -> None:
-        """Given tokens are in the sequence's cache: drafters that it drafts with may have what they read of
-        them."""
-        pools = self._pools_of(sequence)
-        if pools is not None:
-            for name, past in sequence.past.items():
-                if past.open:
-                    self._feed(sequence, pools, name)
+        """Given tokens are in the sequence's cache. Drafters may have what they read of them as it comes: a
+        long prompt's features, sent with the first plan, would keep its block waiting."""
+        pools, cache = self._pools_of(sequence), sequence.cache
+        if pools is not None and cache is not None and cache.pool.fused is not None:
+            for name in pools.names:
+                self._open(sequence, pools, name)
+                self._feed(sequence, pools, name)
 
     @staticmethod
     def _feed(sequence: Sequence, pools: Pools, name: str) -> None:

@@ -216,7 +216,8 @@ def test_a_killed_drafter_costs_rounds_and_no_token(cluster):
     tokens = []
     for response in cluster.client.stream(LONG):
         tokens.extend(response.delta.token_ids)
-        if len(tokens) >= 20 and victim is not None:
+        # With the first message: hundreds of tokens are a fraction of a second's work.
+        if victim is not None:
             os.kill(victim.pid, signal.SIGKILL)
             killed, old, victim = time.monotonic(), victim, None
     provenance = response.answer.provenance
@@ -246,7 +247,8 @@ def test_a_killed_verifier_costs_no_token_and_is_told(cluster):
     for response in cluster.client.stream(LONG, f"00-{trace}-{secrets.token_hex(8)}-01"):
         tokens.extend(response.delta.token_ids)
         text += response.delta.text
-        if len(tokens) >= 20 and victim is not None:
+        # With the first message: hundreds of tokens are a fraction of a second's work.
+        if victim is not None:
             os.kill(victim.pid, signal.SIGKILL)
             sent, old, victim = len(tokens), victim, None
     final = response.answer

@@ -77,3 +77,21 @@ def test_a_few_comparisons_say_nothing():
     assert (prices.of("apart"), prices.compared("apart")) == (0.0, 3)
     prices.stepped(Step(1, 1, 0, 0.1), COST)
     assert prices.asking({"apart": 3, "another": 2}) == pytest.approx(0.3)
+
+
+def test_the_price_of_what_nobody_asks_for_is_forgotten_and_found_again():
+    prices = Prices()
+
+    def steps(count, every):
+        for index in range(count):
+            asked = {"apart": 1} if every and index % every else {}
+            prices.stepped(Step(1, 1, 0, 0.1 + 0.02 * len(asked), asked), COST)
+
+    steps(400, 8)
+    assert prices.of("apart") == pytest.approx(0.02)
+    steps(95, 0)
+    assert prices.compared("apart") == 64
+    steps(500, 0)
+    assert (prices.of("apart"), prices.compared("apart")) == (0.0, 1)
+    steps(100, 8)
+    assert prices.of("apart") == pytest.approx(0.02)

@@ -122,7 +122,7 @@ async def _answer(
         # The first message is waited for: until then a fault still has a status.
         first = await anext(messages)
         law = first.law if isinstance(first, pb.Delta) else first.provenance.effective_law
-        return _Stream(_events(first, messages, shape, with_usage), messages, law)
+        return _Stream(_events(first, messages, shape, shape.n * len(each), with_usage), messages, law)
     choices: defaultdict[int, Choice] = defaultdict(Choice)
     async with aclosing(messages):
         async for message in messages:
@@ -160,9 +160,10 @@ class _Stream(StreamingResponse):
 
 
 async def _events(
-    first: pb.Delta | pb.Answer, messages: _Messages, shape: Completions, with_usage: bool
+    first: pb.Delta | pb.Answer, messages: _Messages, shape: Completions, count: int, with_usage: bool
 ) -> AsyncGenerator[bytes, None]:
-    """Server-sent events. An error in the middle is an event of its own, after which nothing comes.
+    """Server-sent events of `count` answers. An error in the middle is an event of its own, after which
+    nothing comes.
 
     What comes at the same moment is one chunk: each costs the way through Serve.
     """
@@ -185,6 +186,10 @@ async def _events(
                     answers[index] = message
                     end = shape.end(message)
                     chunk += event(shape.chunk(first.id, [end], truedraft=provenance(message)))
+                    if len(answers) < count:
+                        # The others may still be queued.
+                        yield chunk
+                        chunk = b""
             if with_usage:
                 chunk += event(shape.chunk(first.id, [], usage=shape.usage(list(answers.values()))))
         except RequestError as error:
