@@ -136,7 +136,7 @@ def test_a_client_that_disconnects_frees_its_sequence(cluster, client, stream):
         answer.close()
     else:
         with pytest.raises(openai.APITimeoutError):
-            client.completions.create(model="tiny", **body, n=16, timeout=0.3)
+            client.completions.create(model="tiny", **body, n=6, timeout=0.2)
     eventually(lambda: active() == 0, 2)
 
 
