@@ -317,7 +317,9 @@ def test_a_price_is_paid_by_whoever_drafts_and_by_nobody_else(history, price):
     for hides in (False, True):
         cheap, priced = (promises(each, expected, hides) for each in (free, dear))
         assert priced[0] == cheap[0]
-        assert all(b.rate < a.rate for a, b in zip(cheap[1:], priced[1:], strict=True))
+        # Of a wait of many steps a dearer step hides more, which may make up for it.
+        if not hides:
+            assert all(b.rate < a.rate for a, b in zip(cheap[1:], priced[1:], strict=True))
     # What others ask for makes every step longer.
     busy = replace(history, other_seconds=history.other_seconds + price)
     pairs = zip(promises(history, expected, False), promises(busy, expected, False), strict=True)
