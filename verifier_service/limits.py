@@ -15,9 +15,9 @@ class Limits:
     under way.
     """
 
-    max_active: int = 16
+    max_active: int = 64
     max_queued: int = 256
-    step_rows: int = 512
+    step_rows: int = 640
     draft_deadline: float = 2.0
     draft_patience: float = 30.0
     gather: float = 0.005

@@ -53,11 +53,11 @@ class VerifierSpec:
     rank_timeout_s: float = 60.0
     adapters: tuple[tuple[str, str], ...] = ()
     cache_dir: str | None = None
-    max_active: int = 16
+    max_active: int = 64
     max_queued: int = 256
     kv_tokens: int = 65536
     prefix_caching: bool = True
-    step_rows: int = 512
+    step_rows: int = 640
     planner: PlannerName = PlannerName.GOODPUT
     block_length: int = 8
     block_length_min: int = 0

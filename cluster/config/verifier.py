@@ -28,11 +28,11 @@ class Verifier(Section):
     tensor_parallel_size: int = Field(default=1, ge=1, le=64)
     rank_timeout_s: float = Field(default=60.0, gt=0)
     adapters: dict[Label, Path] = Field(default_factory=dict)
-    max_active: Count = 16
+    max_active: Count = 64
     max_queued: int = Field(default=256, ge=0)
     kv_tokens: Count = 65536
     prefix_caching: bool = True
-    step_rows: Count = 512
+    step_rows: Count = 640
     planner: PlannerName = PlannerName.GOODPUT
     block_length: int = Field(default=8, ge=0, le=64)
     block_length_min: int = Field(default=0, ge=0, le=64)

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from grpc_health.v1 import health_pb2
 from prometheus_client import Metric
 from ray import serve
+from ray.serve._private.constants import RAY_SERVE_USE_GRPC_BY_DEFAULT
 from ray.serve.grpc_util import RayServegRPCContext
 from ray.serve.handle import DeploymentHandle
 
@@ -54,7 +55,9 @@ class GatewayDeployment:
         context = serve.get_replica_context()
         log_as_json("truedraft-gateway", context.replica_tag)
         log_to_stderr()
-        stream: Any = verifier.options(stream=True)
+        # Over gRPC where Serve's replicas speak it: a handle keeps to Ray's objects if the process that bound
+        # it had imported Serve before that was asked for.
+        stream: Any = verifier.options(stream=True, _by_reference=not RAY_SERVE_USE_GRPC_BY_DEFAULT)
 
         def verify(request: GenerationRequest) -> Events:
             events: Events = stream.generate.remote(request)

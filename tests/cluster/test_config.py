@@ -251,9 +251,9 @@ def test_a_value_is_no_section(tmp_path):
 
 
 def test_steps_have_room_for_every_block():
-    complained = complaint("verifier.max_active=64")
-    assert "step_rows must be at least max_active x (block_length + 1) = 576, got 512" in complained
-    assert load_config(None, ["verifier.max_active=64", "verifier.step_rows=576"], {})
+    complained = complaint("verifier.max_active=72")
+    assert "step_rows must be at least max_active x (block_length + 1) = 648, got 640" in complained
+    assert load_config(None, ["verifier.max_active=72", "verifier.step_rows=648"], {})
 
 
 def test_the_planner_is_named_and_bounded():

@@ -81,8 +81,8 @@ CASES = {
         "cpu",
         "config.verifier.block_length_min=9",
     ): "block_length_min is 9, more than block_length, which is 8.",
-    ("cpu", "config.verifier.max_active=57"): (
-        "config.verifier.step_rows is 512, less than max_active x (block_length + 1), which is 513."
+    ("cpu", "config.verifier.max_active=72"): (
+        "config.verifier.step_rows is 640, less than max_active x (block_length + 1), which is 648."
     ),
     ("l4-h100", "config.verifier.max_replicas=1"): (
         "config.verifier.max_replicas is 1, less than replicas, which is 2."
@@ -129,7 +129,7 @@ TOGETHER = [
     "laws={lossy: ['truncation:typical'], max_overshoot: 2}",
     "verifier.block_length_min=9",
     "verifier={block_length: 4, block_length_min: 5}",
-    "verifier.max_active=57",
+    "verifier.max_active=72",
     "verifier={step_rows: 100}",
     "verifier={replicas: 2, max_replicas: 1}",
     "drafter={replicas: 2, max_replicas: 1}",
@@ -138,7 +138,7 @@ TOGETHER = [
     "drafter.ports=[9, 8]",
 ]
 # As far as one may go.
-FINE = ["verifier.block_length_min=8", "verifier.max_active=56", "verifier={step_rows: 144}"]
+FINE = ["verifier.block_length_min=8", "verifier.max_active=71", "verifier={step_rows: 576}"]
 
 
 @pytest.mark.parametrize("override", [*TOGETHER, *FINE])

@@ -19,8 +19,8 @@
 {{- if gt $least $most -}}
 {{- fail (printf "config.verifier.block_length_min is %d, more than block_length, which is %d." $least $most) -}}
 {{- end -}}
-{{- $rows := int (dig "step_rows" 512 $verifier) -}}
-{{- $needed := mul (int (dig "max_active" 16 $verifier)) (add1 $most) -}}
+{{- $rows := int (dig "step_rows" 640 $verifier) -}}
+{{- $needed := mul (int (dig "max_active" 64 $verifier)) (add1 $most) -}}
 {{- if lt $rows (int $needed) -}}
 {{- fail (printf "config.verifier.step_rows is %d, less than max_active x (block_length + 1), which is %d." $rows $needed) -}}
 {{- end -}}

@@ -96,7 +96,7 @@ applications:
         autoscaling_config:
           min_replicas: {{ include "truedraft.replicas" (dict "root" . "role" "verifier") }}
           max_replicas: {{ $verifier.max_replicas }}
-          target_ongoing_requests: {{ default 16 $verifier.max_active }}
+          target_ongoing_requests: {{ default 64 $verifier.max_active }}
         {{- else }}
         num_replicas: {{ include "truedraft.replicas" (dict "root" . "role" "verifier") }}
         {{- end }}

@@ -154,15 +154,23 @@ async def test_an_engine_whose_streams_move_and_leave_says_the_same(loaded, engi
         thread.start()
         try:
             await until(lambda: remote.state == "connected")
-            answers = [Answer() for _ in range(6)]
-            asked = [request_for(law=law, seed=seed, max_tokens=120) for seed in range(6)]
-            for answer, each in zip(answers, asked, strict=True):
-                engine.submit(each, answer.take)
+            answers, asked = [], []
+
+            def busy():
+                """Six answers are under way, however fast they are."""
+                while sum(not (each.finished or each.failure) for each in answers) < 6:
+                    asked.append(request_for(law=law, seed=len(asked), max_tokens=120))
+                    answers.append(Answer())
+                    engine.submit(asked[-1], answers[-1].take)
+                return True
+
+            busy()
             listing.servers.append(made[1])
-            await until(lambda: made[1].sessions, 30)
+            await until(lambda: busy() and made[1].sessions, 30)
             listing.servers.append(made[2])
             listing.servers.remove(made[0])
             await made[0].leave(30)
+            await until(lambda: busy() and made[2].sessions, 30)
             await until(lambda: all(answer.finished or answer.failure for answer in answers), 60)
         finally:
             await asyncio.to_thread(engine.stop)
