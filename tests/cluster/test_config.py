@@ -136,7 +136,7 @@ def test_whoever_comes_is_let_in_only_by_a_word():
 def test_both_roles_follow_their_load_between_two_bounds():
     assert ClusterConfig().verifier.scale() == {"num_replicas": 1}
     assert load_config(None, ["verifier.max_replicas=3"]).verifier.scale() == {
-        "autoscaling_config": {"min_replicas": 1, "max_replicas": 3, "target_ongoing_requests": 16}
+        "autoscaling_config": {"min_replicas": 1, "max_replicas": 3, "target_ongoing_requests": 64}
     }
     assert ClusterConfig().drafter.scale() == {"num_replicas": 1}
     scaled = load_config(None, ["drafter.max_replicas=3", "drafter.target_blocks=2"]).drafter.scale()
