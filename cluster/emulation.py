@@ -24,9 +24,8 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 os.environ.setdefault("RAY_SERVE_GRPC_MAX_MESSAGE_SIZE", str(64 * 2**20))
 # Serve's proxy, the gateway and the verifiers talk over gRPC, which costs less than Ray's objects.
 os.environ.setdefault("RAY_SERVE_USE_GRPC_BY_DEFAULT", "1")
-# One event loop in each replica, not three: nothing here holds one for long, and tokens change threads less.
+# One event loop in each replica: nothing here holds it for long, and tokens change threads less.
 os.environ.setdefault("RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD", "0")
-os.environ.setdefault("RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP", "0")
 # The nodes share their cores with the model, and what Ray does all the time is taken from it: Serve's
 # controller looks around ten times a second otherwise, and every process hands on metrics nobody collects.
 os.environ.setdefault("RAY_SERVE_CONTROL_LOOP_INTERVAL_S", "0.5")

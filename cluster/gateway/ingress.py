@@ -55,9 +55,12 @@ class GatewayDeployment:
         context = serve.get_replica_context()
         log_as_json("truedraft-gateway", context.replica_tag)
         log_to_stderr()
+        handle: Any = verifier
+        # On this loop: events would otherwise change threads once more each.
+        handle._init(_run_router_in_separate_loop=False)
         # Over gRPC where Serve's replicas speak it: a handle keeps to Ray's objects if the process that bound
         # it had imported Serve before that was asked for.
-        stream: Any = verifier.options(stream=True, _by_reference=not RAY_SERVE_USE_GRPC_BY_DEFAULT)
+        stream: Any = handle.options(stream=True, _by_reference=not RAY_SERVE_USE_GRPC_BY_DEFAULT)
 
         def verify(request: GenerationRequest) -> Events:
             events: Events = stream.generate.remote(request)
