@@ -75,7 +75,7 @@ async def test_nothing_outlives_its_request(engine_with, request_for, loaded):
             async def at_rest():
                 nothing = Load(active=0, queued=0, kv_tokens=0)
                 await until(lambda: engine.load() == nothing and not drafter.open_sessions)
-                assert not remote._sequences
+                assert not remote._sessions._sequences
                 return holdings()
 
             await drive(engine, request_for, WARM_UP, chance)

@@ -48,6 +48,7 @@ class Links:
         self._looked = looked
         self._numbers = itertools.count(1)
         self._links: dict[Link, asyncio.Task[None]] = {}
+        self._looking: asyncio.Task[None] | None = None
         self._closed = False
 
     @property
@@ -98,8 +99,12 @@ class Links:
         over = link.load - average
         return over / link.load if over >= max(_EXCESS, _EXCESS_SHARE * average) else 0.0
 
-    async def run(self) -> None:
-        """Looks for replicas until it is cancelled."""
+    def start(self) -> None:
+        """Looks for replicas from now on, until `aclose`."""
+        if self._looking is None and not self._closed:
+            self._looking = asyncio.create_task(self._look())
+
+    async def _look(self) -> None:
         wait = _FIRST_S
         while True:
             found = await self._resolver.replicas()
@@ -146,8 +151,11 @@ class Links:
             task.cancel()
 
     async def aclose(self) -> None:
-        """After `run` was cancelled."""
+        """Ends all streams."""
         self._closed = True
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
         tasks, self._links = list(self._links.values()), {}
         for task in tasks:
             task.cancel()

@@ -79,14 +79,35 @@ class Sequence:
             )
         self.tokens.extend(committed)
 
-    def open(self, stream: int) -> drafting_pb2.Open:
+    @property
+    def connection(self) -> Connection | None:
+        """To the replica that drafts for it, whether the sequence is open there or not."""
+        return self.link.connection if self.link is not None else None
+
+    def send_open(self, connection: Connection) -> None:
         """Begins a new epoch on a stream."""
         self.epoch += 1
         self.grants.clear()
-        self.stream, self.sent, self.refused, self.fed = stream, len(self.tokens), "", (0, 0)
-        return open_message(self.spec, self.epoch, self.tokens)
+        self.sent, self.refused, self.fed = len(self.tokens), "", (0, 0)
+        self.stream = connection.number
+        message = open_message(self.spec, self.epoch, self.tokens)
+        connection.send(drafting_pb2.DraftRequest(open=message))
+        self.send_features(connection)
 
-    def unfed(self) -> Iterator[tuple[int, bytes]]:
+    def send_features(self, connection: Connection) -> None:
+        """Where the drafter reads some, and the sequence is open on this stream."""
+        if connection.fed and self.stream == connection.number:
+            for start, rows in self._unfed():
+                connection.send_features(self.spec.sequence, self.epoch, start, rows)
+
+    def send_close(self, reason: str) -> None:
+        """If it is open on its replica's stream."""
+        connection = self.connection
+        if connection is not None and self.stream == connection.number:
+            message = drafting_pb2.Close(sequence=self.spec.sequence, epoch=self.epoch, reason=reason)
+            connection.send(drafting_pb2.DraftRequest(close=message))
+
+    def _unfed(self) -> Iterator[tuple[int, bytes]]:
         """What of the features the drafter lacks, in pieces that fit a message, and where each begins."""
         pieces, at = self.fed
         for rows in self.fused[pieces:]:

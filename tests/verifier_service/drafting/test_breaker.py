@@ -63,7 +63,7 @@ async def test_a_drafter_that_never_sends_what_was_asked_is_left_alone_and_tried
         await verifier.until("connected")
         verifier.ask(committed=(8,))
         assert (await verifier.reply()).block.tokens == (1, 2)
-        assert verifier.remote._links.rests == 1
+        assert verifier.remote._sessions.links.rests == 1
 
 
 async def test_tickets_under_way_when_a_drafter_is_left_are_not_lost_by_chance():

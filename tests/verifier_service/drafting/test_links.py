@@ -82,7 +82,7 @@ async def test_two_verifiers_of_one_sequence_each_draft_on_different_replicas():
     async with servers(2) as made, sides(Listing(*made), 2) as (one, other):
         one.open()
         first = await drafted(one, 1)
-        await until(lambda: [link.others for link in other.remote._links._links if link.others])
+        await until(lambda: [link.others for link in other.remote._sessions.links._links if link.others])
         other.open()
         assert await drafted(other, 1) != first
 

@@ -209,7 +209,7 @@ async def test_a_ticket_that_continues_nothing_is_answered():
 
 async def test_a_refusal_is_logged_once_and_retried(caplog):
     hello = HelloInfo("new", HELLO.vocab_size, "t", "1", "v")
-    with caplog.at_level(logging.INFO, logger="verifier_service.drafting.remote"):
+    with caplog.at_level(logging.INFO, logger="verifier_service.drafting.link"):
         async with server(ScriptedDrafter(), "old") as old:
             address = old.address
             verifier = Side(lambda: address, hello)
