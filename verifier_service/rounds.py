@@ -257,8 +257,9 @@ class Rounds:
                     pools.close(name, sequence.number, reason)
 
     def ended(self, sequence: Sequence) -> None:
-        """A round was decided: what may be learned of it."""
-        if sequence.planned:
+        """A round was decided: what other requests may learn of it. A block that was lost is no word of its
+        drafter: an outage would teach a whole domain that its drafts come to nothing."""
+        if sequence.planned and not sequence.lost:
             last = sequence.past_with(sequence.pool).rounds[-1]
             self._measurements.decided(sequence.request.domain, sequence.pool, last)
 

@@ -133,9 +133,9 @@ class Sequence:
         # has, what is known of drafts that had come true by then.
         self.under_way: UnderWay | None = None
         self.came_true: Round | None = None
-        # When the block was asked for, and whether all of it was admitted.
+        # When the block was asked for, whether it was lost, and whether all of it was admitted.
         self.asked = 0.0
-        self.whole = True
+        self.lost, self.whole = False, True
         # What admission may spend on this sequence's block, where it must not depend on other sequences.
         self.budget = Budget(rows=0)
 
@@ -179,7 +179,7 @@ class Sequence:
         it asks for none although that would pay."""
         self.probing = probing
         self.block, self.doubtful, self.length, self.width = DraftBlock(), False, length, width
-        self.whole, self.ruled, self.came_true, self.drafter = True, ruled, None, ""
+        self.lost, self.whole, self.ruled, self.came_true, self.drafter = False, True, ruled, None, ""
         if not again:
             self.began = time.monotonic()
             self.trace.round_began(self.tally.rounds, len(self.tokens), length, width)
@@ -222,6 +222,7 @@ class Sequence:
         """Takes the round's block, or the reason why there is none. What it says of tokens that were decoded
         meanwhile must have been cut off."""
         self.under_way = None
+        self.lost = reply.block is None
         if reply.block is not None:
             self.block = reply.block
             self.drafter = reply.drafter.model if reply.drafter is not None else ""

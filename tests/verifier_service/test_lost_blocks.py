@@ -60,6 +60,20 @@ def test_the_claim_follows_from_how_a_block_was_lost(engine_with, request_for, l
     assert any("1 of 5 rounds lost their block" in reason for reason in provenance.reasons) is not blind
 
 
+@pytest.mark.parametrize("fallback", [None, *Fallback])
+def test_an_outage_teaches_other_requests_nothing(engine_with, request_for, fallback):
+    """A drafter that says it has nothing does."""
+
+    def reply(ticket):
+        block = DraftBlock() if fallback is None else None
+        return [DraftReply(ticket.sequence, ticket.plan_id, block, fallback=fallback)]
+
+    engine = engine_with(Port(reply))
+    alone(engine, request_for(law=COUPLED, max_tokens=5))
+    experience = engine.measurements.experience("", "drafters")
+    assert (experience.asked, experience.given) == ((0.0 if fallback else 3.0), 0.0)
+
+
 @pytest.mark.parametrize("law", [COUPLED, *LAWS], ids=str)
 def test_a_late_block_is_waited_for_where_dropping_it_would_matter(engine_with, request_for, law):
     """Its sequence waits, and another, without drafts, is served meanwhile."""
@@ -103,7 +117,7 @@ def test_delays_that_depend_on_what_was_drafted_change_no_token(engine_with, req
         request_for("one two three", law=law, sampling=FEW, max_tokens=12, seed=seed, request_id=str(seed))
         for seed in range(12)
     ]
-    fields = {"draft_deadline_s": 0.01, "step_rows": 48}
+    fields = {"draft_deadline_s": 0.01, "max_active": 16, "step_rows": 48}
     prompt = answer_all(engine_with(LocalDrafting(Mimic(rows)), **fields), requests)
     late = answer_all(engine_with(Delaying(Mimic(rows)), **fields), requests)
     assert [answer.token_ids for answer in late] == [answer.token_ids for answer in prompt]
