@@ -1,5 +1,6 @@
 """Peers are asked over real HTTP; ratios are of neighbours; who cannot take part is named with a reason."""
 
+import io
 import json
 import os
 import subprocess
@@ -8,11 +9,12 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from rich.console import Console
 
 from cluster.bench.machine import Machine
 from cluster.bench.peers.endpoint import Endpoint
-from cluster.bench.peers.measuring import CLUSTER, TRAINED, VLLM, findings, loads, measure
-from cluster.bench.peers.report import Outcome, as_dict, draw
+from cluster.bench.peers.measuring import CLUSTER, GENERATE, TRAINED, VLLM, findings, loads, measure
+from cluster.bench.peers.report import Outcome, as_dict, draw, render
 from cluster.bench.peers.vllm import PeerMissingError, vllm
 from cluster.bench.prompts import KINDS, VARIED
 from cluster.bench.speed.peer import Reply, family
@@ -127,6 +129,20 @@ def test_everything_is_reported(tmp_path):
     assert json.loads(json.dumps(as_dict(outcome)))["missing"] == {"vLLM": "It is not installed."}
     draw(outcome, tmp_path / "peers.svg")
     assert (tmp_path / "peers.svg").stat().st_size > 1000
+
+
+def test_a_terminal_of_80_columns_shows_every_figure_whole():
+    names = [GENERATE, "in-process coupled n-gram", TRAINED, CLUSTER, VLLM]
+    peers = [Steady(name, 1234.5, most=1 if name is GENERATE else 0) for name in names]
+    measured = measure(peers, loads([16, 64]), 32, 3, lambda _: None)
+    console = Console(width=80, file=io.StringIO())
+    render(Outcome(MACHINE, "model", 32, measured, dict.fromkeys(names, 2**31), {}), console)
+    shown = console.file.getvalue()
+    assert "…" not in shown
+    assert all(kind in shown for kind in KINDS)
+    assert shown.count("2048") == len(names)
+    # Each kind and the mean; then one at a time, 16 and 64, of all that take as many.
+    assert shown.count("1234.5") == len(names) * (len(KINDS) + 1) + 3 * len(names) - 2
 
 
 def test_who_is_not_installed_is_named_with_the_reason(tmp_path):

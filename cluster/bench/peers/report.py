@@ -45,25 +45,27 @@ def as_dict(outcome: Outcome) -> dict[str, Any]:
 
 
 def render(outcome: Outcome, console: Console) -> None:
-    peers, columns = _peers(outcome), _columns(outcome)
-    rates = Table("", *KINDS, *columns)
-    rates.title = "tokens/s (median): each kind by itself, and so many requests at a time"
+    peers = _peers(outcome)
+    single = _table("", *KINDS, "mean", "MiB")
+    single.title = "One request at a time, by kind: tokens/s (median), and memory"
     for peer in peers:
-        single = [_rate(outcome, peer, kind) for kind in KINDS]
-        several = [_rate(outcome, peer, label, single) for label in columns]
-        rates.add_row(peer, *map(_shown, (*single, *several)))
-    console.print(rates)
-    latencies = Table("", "memory", *columns)
-    latencies.title = "ms to the first text / for each token after it (median), so many requests at a time"
-    for peer in peers:
-        cells = [
-            f"{_shown(_latency(outcome, peer, label, lambda m: m.first))} / "
-            f"{_shown(_latency(outcome, peer, label, lambda m: m.per_token))}"
-            for label in columns
-        ]
-        latencies.add_row(peer, f"{outcome.memory[peer] / 2**20:.0f} MiB", *cells)
-    console.print(latencies)
-    ratios = Table("ratio", "on", "median [95 % interval]", "target", "verdict")
+        rates = [_rate(outcome, peer, kind) for kind in KINDS]
+        mean = _rate(outcome, peer, _SINGLE, rates)
+        single.add_row(peer, *map(_shown, (*rates, mean)), f"{outcome.memory[peer] / 2**20:.0f}")
+    console.print(single)
+    # A row for each, since loads side by side would not fit a terminal.
+    several = _table("", "at a time", "tokens/s", "first text, ms", "ms/token")
+    several.title = "So many requests at a time (median)"
+    for label in _columns(outcome):
+        for peer in peers:
+            rate = _rate(outcome, peer, label, [_rate(outcome, peer, kind) for kind in KINDS])
+            if rate is not None:
+                first = _latency(outcome, peer, label, lambda m: m.first)
+                per_token = _latency(outcome, peer, label, lambda m: m.per_token)
+                several.add_row(peer, label, *map(_shown, (rate, first, per_token)))
+        several.add_section()
+    console.print(several)
+    ratios = _table("ratio", "on", "median [95 % interval]", "target", "verdict")
     for each in findings(outcome.measured):
         ratios.add_row(
             f"{each.over} / {each.under}", each.load, str(each.ratio), f"≥ {each.factor:g}", each.verdict
@@ -71,6 +73,15 @@ def render(outcome: Outcome, console: Console) -> None:
     console.print(ratios)
     for name, why in outcome.missing.items():
         console.print(f"{name} did not take part: {why}", highlight=False)
+
+
+def _table(name: str, *figures: str) -> Table:
+    """Of which names give way where the terminal is narrow, and figures do not."""
+    table = Table()
+    table.add_column(name, overflow="fold")
+    for each in figures:
+        table.add_column(each, no_wrap=True)
+    return table
 
 
 def draw(outcome: Outcome, path: Path) -> None:
