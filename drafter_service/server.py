@@ -193,8 +193,8 @@ class DraftingServer(drafting_pb2_grpc.DraftingServiceServicer):
 
     def _refusal(self, request: drafting_pb2.DraftRequest) -> drafting_pb2.Fault | None:
         hello = request.hello
-        if request.WhichOneof("message") != "hello":
-            code, detail = drafting_pb2.FAULT_CODE_INVALID_MESSAGE, "a stream begins with Hello"
+        if not request.HasField("hello") or request.messages:
+            code, detail = drafting_pb2.FAULT_CODE_INVALID_MESSAGE, "a stream begins with Hello alone"
         elif hello.protocol_version != PROTOCOL_VERSION:
             code = drafting_pb2.FAULT_CODE_PROTOCOL_VERSION
             detail = f"the verifier speaks version {hello.protocol_version}, the drafter {PROTOCOL_VERSION}"

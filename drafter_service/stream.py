@@ -12,6 +12,7 @@ import grpc.aio
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, Status, StatusCode, Tracer
 
 from cluster.drafting.features import FeaturesInfo
+from cluster.drafting.outbox import Outbox
 from cluster.drafting.wire import put_parents, put_proposal, take_features
 from cluster.speculation.messages import DraftBlock, DrafterIdentity, SessionSpec
 from cluster.telemetry import context as trace_context
@@ -66,7 +67,7 @@ class Stream:
         self._context = context
         self._load = load
         self._sessions = StreamSessions(vocab_size)
-        self._outbox: asyncio.Queue[drafting_pb2.DraftResponse] = asyncio.Queue()
+        self._outbox: Outbox[drafting_pb2.DrafterMessage] = Outbox()
         self._writer = asyncio.create_task(self._write())
         self._ended = False
         # Features that came before their session: calls do not keep order among each other.
@@ -81,30 +82,39 @@ class Stream:
 
     def handle(self, request: drafting_pb2.DraftRequest) -> None:
         """Never raises: what cannot be honoured is answered with a Fault."""
-        kind = request.WhichOneof("message")
-        message = getattr(request, kind) if kind else drafting_pb2.Close()
+        if request.HasField("hello") or not request.messages:
+            self._misplaced("hello" if request.HasField("hello") else "an empty request")
+        for message in request.messages:
+            self._handle(message)
+
+    def _handle(self, message: drafting_pb2.VerifierMessage) -> None:
+        kind = message.WhichOneof("message")
+        if kind is None:
+            self._misplaced("an unknown message")
+            return
+        content = getattr(message, kind)
         try:
             match kind:
                 case "open":
-                    self._release(self._sessions.open(request.open))
-                    self._waiting.pop(request.open.sequence, None)
-                    for early in self._early.pop((request.open.sequence, request.open.epoch), []):
+                    self._release(self._sessions.open(content))
+                    self._waiting.pop(content.sequence, None)
+                    for early in self._early.pop((content.sequence, content.epoch), []):
                         self.feed(early)
                 case "plan":
-                    self._plan(request.plan)
+                    self._plan(content)
                 case "close":
-                    self._release(self._sessions.close(request.close))
-                    self._waiting.pop(request.close.sequence, None)
-                case _:
-                    # Without a session's numbers: the stream's own fault.
-                    message = drafting_pb2.Close()
-                    detail = f"{kind or 'an unknown message'} is out of place after Hello"
-                    raise SessionFault(drafting_pb2.FAULT_CODE_INVALID_MESSAGE, detail)
+                    self._release(self._sessions.close(content))
+                    self._waiting.pop(content.sequence, None)
         except SessionFault as fault:
-            self._fault(fault.code, str(fault), message)
+            self._fault(fault.code, str(fault), content)
         except Exception as error:
             _log.exception("a message could not be handled")
-            self._fault(drafting_pb2.FAULT_CODE_DRAFTER_FAILED, _described(error), message)
+            self._fault(drafting_pb2.FAULT_CODE_DRAFTER_FAILED, _described(error), content)
+
+    def _misplaced(self, what: str) -> None:
+        # Without a session's numbers: the stream's own fault.
+        detail = f"{what} is out of place after Hello"
+        self._fault(drafting_pb2.FAULT_CODE_INVALID_MESSAGE, detail, drafting_pb2.Close())
 
     def feed(self, message: drafting_pb2.FeedRequest) -> None:
         """Takes features, and drafts what waited for them. Never raises, as above."""
@@ -133,7 +143,7 @@ class Stream:
 
     def leave(self) -> None:
         """Tells the verifier that the replica is about to end."""
-        self._send(drafting_pb2.DraftResponse(leaving=drafting_pb2.Leaving()))
+        self._send(drafting_pb2.DrafterMessage(leaving=drafting_pb2.Leaving()))
 
     async def end(self) -> None:
         """Close what is open and let the writer go; nothing is written from here on."""
@@ -216,7 +226,7 @@ class Stream:
                 prefix = session.prefix.digest_after((*block.tokens[: outcome.kept], outcome.token))
                 session.told[prefix] = outcome.block
                 message.outcomes.add(prefix_hash=prefix, ids=outcome.block.tokens, max_q=outcome.block.max_q)
-            self._send(drafting_pb2.DraftResponse(forecast=message))
+            self._send(drafting_pb2.DrafterMessage(forecast=message))
 
         self._drafting.submit(
             Work(session, base, plan.ahead_length, push, plan.stop_below, verified=block.tokens)
@@ -255,7 +265,7 @@ class Stream:
                 span.set_attribute(names.DRAFT_TOKENS, len(block.ids))
                 block.draft_time_ns = drafted.elapsed_ns
                 block.traceparent = trace_context.inject(span)
-                self._send(drafting_pb2.DraftResponse(block=block))
+                self._send(drafting_pb2.DrafterMessage(block=block))
                 self._go_on(plan, session, drafted.block)
         if error is not None:
             span.record_exception(error)
@@ -294,19 +304,19 @@ class Stream:
             epoch=message.epoch,
             plan_id=message.plan_id if isinstance(message, drafting_pb2.Plan) else 0,
         )
-        self._send(drafting_pb2.DraftResponse(fault=fault))
+        self._send(drafting_pb2.DrafterMessage(fault=fault))
 
     def _release(self, session: Session | None) -> None:
         if session is not None:
             self._drafting.close(session)
 
-    def _send(self, response: drafting_pb2.DraftResponse) -> None:
+    def _send(self, message: drafting_pb2.DrafterMessage) -> None:
         if not self._ended:
-            self._outbox.put_nowait(response)
+            self._outbox.put(message)
 
     async def _write(self) -> None:
         while True:
-            response = await self._outbox.get()
+            response = drafting_pb2.DraftResponse(messages=await self._outbox.take())
             try:
                 await self._context.write(response)
             except _BROKEN:

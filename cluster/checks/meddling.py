@@ -77,13 +77,24 @@ class Meddler(drafting_pb2_grpc.DraftingServiceServicer):
     def _meddled(
         self, response: drafting_pb2.DraftResponse
     ) -> list[tuple[float, drafting_pb2.DraftResponse]]:
-        """What is passed on, and after how many seconds."""
-        block = _drafts_of(response)
-        if block is None:
+        """What is passed on, and after how many seconds: what is not delayed still goes together."""
+        if not response.messages:
             return [(0.0, response)]
+        after: dict[float, list[drafting_pb2.DrafterMessage]] = {}
+        for message in response.messages:
+            for delay, each in self._meddled_message(message):
+                after.setdefault(delay, []).append(each)
+        return [(delay, drafting_pb2.DraftResponse(messages=each)) for delay, each in after.items()]
+
+    def _meddled_message(
+        self, message: drafting_pb2.DrafterMessage
+    ) -> list[tuple[float, drafting_pb2.DrafterMessage]]:
+        block = _drafts_of(message)
+        if block is None:
+            return [(0.0, message)]
         first, delay = block.ids[0], 0.0
         if first % _LOST_TOKENS == 0:
-            self._note("lost", response)
+            self._note("lost", message)
             return []
         if first % _SLOW_TOKENS == 0:
             self.done["slow for its content"] += 1
@@ -92,21 +103,21 @@ class Meddler(drafting_pb2_grpc.DraftingServiceServicer):
             self.done["delayed"] += 1
             delay += self._chance.random() * _LONGEST_S
         if self._chance.random() < _SPOILT:
-            self._note("spoilt", response)
-            self._spoil(response, block)
+            self._note("spoilt", message)
+            self._spoil(message, block)
         if self._chance.random() < _REPEATED:
             self.done["repeated"] += 1
-            return [(delay, response), (delay, response)]
-        return [(delay, response)]
+            return [(delay, message), (delay, message)]
+        return [(delay, message)]
 
-    def _note(self, what: str, response: drafting_pb2.DraftResponse) -> None:
+    def _note(self, what: str, message: drafting_pb2.DrafterMessage) -> None:
         self.done[what] += 1
         # Nobody has asked yet for what a forecast tells.
-        if response.WhichOneof("message") == "block":
-            self.lost.add(response.block.sequence)
+        if message.WhichOneof("message") == "block":
+            self.lost.add(message.block.sequence)
 
     def _spoil(
-        self, response: drafting_pb2.DraftResponse, block: drafting_pb2.Block | drafting_pb2.Outcome
+        self, message: drafting_pb2.DrafterMessage, block: drafting_pb2.Block | drafting_pb2.Outcome
     ) -> None:
         """In one of the ways that a receiver must notice."""
         match self._chance.randrange(4):
@@ -116,21 +127,21 @@ class Meddler(drafting_pb2_grpc.DraftingServiceServicer):
                 block.prefix_hash = bytes(reversed(block.prefix_hash))
             case 2:
                 block.max_q[0] = float("nan")
-            case _ if response.WhichOneof("message") == "block":
-                response.block.incarnation += 1
+            case _ if message.WhichOneof("message") == "block":
+                message.block.incarnation += 1
             case _:
-                response.forecast.incarnation += 1
+                message.forecast.incarnation += 1
 
 
 def _drafts_of(
-    response: drafting_pb2.DraftResponse,
+    message: drafting_pb2.DrafterMessage,
 ) -> drafting_pb2.Block | drafting_pb2.Outcome | None:
-    """The block that a response brings, or the first of a forecast; None without drafts."""
-    match response.WhichOneof("message"):
-        case "block" if response.block.ids:
-            return response.block
-        case "forecast" if response.forecast.outcomes:
-            return response.forecast.outcomes[0]
+    """The block that a message brings, or the first of a forecast; None without drafts."""
+    match message.WhichOneof("message"):
+        case "block" if message.block.ids:
+            return message.block
+        case "forecast" if message.forecast.outcomes:
+            return message.forecast.outcomes[0]
     return None
 
 

@@ -1,5 +1,6 @@
 import asyncio
 import threading
+from collections import deque
 from contextlib import asynccontextmanager
 
 import grpc
@@ -7,8 +8,9 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace import NoOpTracer, SpanKind, StatusCode
 
+from cluster.drafting import NgramDrafter
 from cluster.drafting.wire import PROTOCOL_VERSION, open_message, take_proposal
 from cluster.speculation.messages import PrefixHash
 from cluster.telemetry import names
@@ -23,20 +25,35 @@ class Peer:
 
     def __init__(self, call):
         self.call = call
+        self._heard = deque()
 
     async def say(self, **message):
-        await self.call.write(pb.DraftRequest(**message))
+        await self.say_all(pb.VerifierMessage(**message))
+
+    async def say_all(self, *messages):
+        """In one stream message."""
+        await self.call.write(pb.DraftRequest(messages=messages))
 
     async def hear(self):
-        response = await asyncio.wait_for(self.call.read(), 10)
-        if response is grpc.aio.EOF:
-            return response
-        return getattr(response, response.WhichOneof("message"))
+        while not self._heard:
+            response = await self.read()
+            if response is grpc.aio.EOF:
+                return response
+            self._heard.extend(getattr(each, each.WhichOneof("message")) for each in response.messages)
+        return self._heard.popleft()
+
+    async def read(self):
+        """A whole stream message."""
+        return await asyncio.wait_for(self.call.read(), 10)
 
     async def hello(self, **changes):
         fields = {"protocol_version": PROTOCOL_VERSION, "tokenizer_hash": "abc", "vocab_size": VOCAB}
-        await self.say(hello=pb.Hello(**fields | changes))
-        return await self.hear()
+        await self.call.write(pb.DraftRequest(hello=pb.Hello(**fields | changes)))
+        return await self.greeting()
+
+    async def greeting(self):
+        response = await self.read()
+        return response.fault if response.HasField("fault") else response.welcome
 
     async def open(self, prompt, sequence=0, epoch=1, **changes):
         message = open_message(spec(sequence, prompt), epoch, list(prompt))
@@ -145,7 +162,7 @@ async def test_a_mismatch_is_refused_by_name_and_ends_the_stream(server, changes
 async def test_a_stream_that_does_not_begin_with_hello_is_refused(server):
     async with peer(server, hello=False) as verifier:
         await verifier.open([1])
-        assert (await verifier.hear()).code == pb.FAULT_CODE_INVALID_MESSAGE
+        assert (await verifier.greeting()).code == pb.FAULT_CODE_INVALID_MESSAGE
         assert await verifier.hear() is grpc.aio.EOF
 
 
@@ -162,6 +179,36 @@ async def test_a_block_answers_its_plan(server):
         await verifier.plan([1, 2, 3], [9, 8], plan_id=6, length=2)
         block = await verifier.hear()
         assert tuple(block.ids) == expected([1, 2, 3, 9, 8], 2)
+
+
+async def test_plans_that_come_together_are_answered_in_order_and_together():
+    made = DraftingServer(NgramDrafter(), "abc", VOCAB, "replica-1", NoOpTracer())
+    await made.start()
+    try:
+        async with peer(made) as verifier:
+            said, text = [], [1, 2, 3, 1, 2, 3]
+            for sequence in range(3):
+                opened = open_message(spec(sequence, text), 1, text)
+                plan = pb.Plan(
+                    sequence=sequence,
+                    epoch=1,
+                    plan_id=sequence + 1,
+                    base_committed_len=len(text),
+                    prefix_hash=PrefixHash(text).digest(),
+                    block_length=sequence + 1,
+                )
+                said += [pb.VerifierMessage(open=opened), pb.VerifierMessage(plan=plan)]
+            await verifier.say_all(*said, pb.VerifierMessage(close=pb.Close(sequence=1, epoch=1)))
+            # A drafter on the loop has drafted for all of them before the first block is written.
+            blocks = [each.block for each in (await verifier.read()).messages]
+            assert [(each.sequence, list(each.ids)) for each in blocks] == [
+                (0, [1]),
+                (1, [1, 2]),
+                (2, [1, 2, 3]),
+            ]
+            assert made.sessions == 2
+    finally:
+        await made.stop()
 
 
 async def test_a_proposal_goes_with_its_block_in_as_many_entries_as_were_asked_for(server):
@@ -250,9 +297,14 @@ async def test_a_failing_drafter_costs_its_own_plan_alone(server, drafter):
 
 async def test_what_cannot_be_honoured_is_faulted_and_the_stream_goes_on(server):
     async with peer(server) as verifier:
-        await verifier.say()
-        nonsense = await verifier.hear()
-        assert (nonsense.code, nonsense.epoch) == (pb.FAULT_CODE_INVALID_MESSAGE, 0)
+        for misplaced in (
+            pb.DraftRequest(messages=[pb.VerifierMessage()]),
+            pb.DraftRequest(),
+            pb.DraftRequest(hello=pb.Hello()),
+        ):
+            await verifier.call.write(misplaced)
+            nonsense = await verifier.hear()
+            assert (nonsense.code, nonsense.epoch) == (pb.FAULT_CODE_INVALID_MESSAGE, 0)
         await verifier.open([1], law="rumour")
         assert (await verifier.hear()).code == pb.FAULT_CODE_UNSUPPORTED_LAW
         await verifier.open([VOCAB])

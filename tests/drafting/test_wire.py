@@ -44,6 +44,14 @@ def test_a_proposal_survives_bit_for_bit_in_a_size_of_its_positions_alone(rows):
     assert len(wire) == len(sent([SparseRow((0,), (1.0,))] * len(rows)))
 
 
+def test_the_size_of_several_messages_says_nothing_of_their_tokens():
+    def size(*tokens):
+        blocks = [pb.Block(ids=[token] * 3, max_q=[0.5] * 3) for token in tokens]
+        return pb.DraftResponse(messages=[pb.DrafterMessage(block=block) for block in blocks]).ByteSize()
+
+    assert size(0, 0) == size(2**32 - 1, 1)
+
+
 def test_a_block_without_a_proposal_is_one_hot():
     assert take_proposal(pb.Block(ids=[1, 2])) is None
 

@@ -15,6 +15,7 @@ from cluster.channel.certificates import CertificateError, channel_credentials, 
 from cluster.channel.spec import Channel
 from cluster.drafting.drafter import within
 from cluster.drafting.features import FeaturesInfo
+from cluster.drafting.outbox import Outbox
 from cluster.drafting.wire import KEEPALIVE_INTERVAL_MS, KEEPALIVE_TIMEOUT_MS, PROTOCOL_VERSION
 from cluster.speculation.messages import DrafterIdentity
 from truedraft.v1 import drafting_pb2, drafting_pb2_grpc
@@ -91,16 +92,16 @@ class Connection:
         self.fed, self.foresees, self.repeats = feed is not None, welcome.foresees, welcome.repeats
         self._stream = welcome.stream
         self._call, self._feed = call, feed
-        self._outbox: asyncio.Queue[drafting_pb2.DraftRequest] = asyncio.Queue()
+        self._outbox: Outbox[drafting_pb2.VerifierMessage] = Outbox()
         self._features: asyncio.Queue[drafting_pb2.FeedRequest] = asyncio.Queue()
 
     def asked(self, ticket: DraftTicket) -> int:
         """How many drafts of a ticket its drafter can make."""
         return within(self._context, ticket.base, ticket.length, self._longest)
 
-    def send(self, request: drafting_pb2.DraftRequest) -> None:
+    def send(self, message: drafting_pb2.VerifierMessage) -> None:
         """Queues a message; returns at once."""
-        self._outbox.put_nowait(request)
+        self._outbox.put(message)
 
     def send_features(self, sequence: int, epoch: int, start: int, rows: bytes) -> None:
         """Queues a piece; returns at once. start: position of its first row."""
@@ -110,8 +111,8 @@ class Connection:
             )
         )
 
-    async def run(self, receive: Callable[[drafting_pb2.DraftResponse], None]) -> None:
-        """Hands every response to `receive` until one of the calls ends, then raises ConnectionLostError."""
+    async def run(self, receive: Callable[[drafting_pb2.DrafterMessage], None]) -> None:
+        """Hands every message to `receive` until one of the calls ends, then raises ConnectionLostError."""
         writers = [asyncio.create_task(self._write())]
         if self._feed is not None:
             writers.append(asyncio.create_task(self._write_features(self._feed)))
@@ -124,7 +125,12 @@ class Connection:
                 if not isinstance(response, drafting_pb2.DraftResponse):
                     raise ConnectionLostError("a response could not be read", broke=False)
                 self._traffic["received"] += response.ByteSize()
-                receive(response)
+                if response.HasField("fault"):
+                    raise ConnectionLostError(f"the drafter faulted the stream: {response.fault.detail}")
+                if not response.messages:
+                    raise ConnectionLostError("a response without messages", broke=False)
+                for message in response.messages:
+                    receive(message)
         finally:
             for writer in writers:
                 writer.cancel()
@@ -134,7 +140,7 @@ class Connection:
         # A write that fails ends the call, which the reader then hears of.
         with contextlib.suppress(ConnectionLostError):
             while True:
-                request = await self._outbox.get()
+                request = drafting_pb2.DraftRequest(messages=await self._outbox.take())
                 self._traffic["sent"] += request.ByteSize()
                 with _translated():
                     await self._call.write(request)
@@ -213,18 +219,17 @@ async def _shake_hands(call: _Call, hello: HelloInfo) -> drafting_pb2.Welcome:
         response = await call.read()
     if not isinstance(response, drafting_pb2.DraftResponse):
         raise ConnectionLostError("the drafter ended the stream before the handshake")
-    match response.WhichOneof("message"):
-        case "fault":
-            code = drafting_pb2.FaultCode.Name(response.fault.code).removeprefix("FAULT_CODE_")
-            raise RefusedError(f"{code.lower().replace('_', '-')}: {response.fault.detail}")
-        case "welcome" if response.welcome.protocol_version == PROTOCOL_VERSION:
-            return response.welcome
-        case "welcome":
-            raise RefusedError(
-                f"protocol-version: the drafter speaks version {response.welcome.protocol_version}, "
-                f"the verifier {PROTOCOL_VERSION}"
-            )
-    raise RefusedError("the drafter's first message is no welcome")
+    if response.HasField("fault"):
+        code = drafting_pb2.FaultCode.Name(response.fault.code).removeprefix("FAULT_CODE_")
+        raise RefusedError(f"{code.lower().replace('_', '-')}: {response.fault.detail}")
+    if not response.HasField("welcome"):
+        raise RefusedError("the drafter's first message is no welcome")
+    if response.welcome.protocol_version != PROTOCOL_VERSION:
+        raise RefusedError(
+            f"protocol-version: the drafter speaks version {response.welcome.protocol_version}, "
+            f"the verifier {PROTOCOL_VERSION}"
+        )
+    return response.welcome
 
 
 @contextlib.contextmanager

@@ -32,7 +32,7 @@ _REFUSED_WAIT_S = 10.0
 
 class Link:
     """Lives on one event loop. numbers: of connections, the same for all links of a verifier; traffic: counts
-    bytes; receive: gets every response; lost: told when a stream is over, before `connection` is None again.
+    bytes; receive: gets every message; lost: told when a stream is over, before `connection` is None again.
 
     state: "connecting", "connected", "resting: …" or "refused: …"; rests: times that the replica was left
     alone because it failed again and again; sequences: that draft here; others: those of other verifiers, as
@@ -46,7 +46,7 @@ class Link:
         channel: Channel,
         numbers: Iterator[int],
         traffic: Counter[str],
-        receive: Callable[[Link, drafting_pb2.DraftResponse], None],
+        receive: Callable[[Link, drafting_pb2.DrafterMessage], None],
         lost: Callable[[Link, Fallback, str], None],
     ) -> None:
         self.address = address
@@ -148,7 +148,7 @@ class Link:
         return True
 
     async def _read(self, connection: Connection) -> None:
-        self._reading = asyncio.ensure_future(connection.run(lambda response: self._receive(self, response)))
+        self._reading = asyncio.ensure_future(connection.run(lambda message: self._receive(self, message)))
         try:
             await self._reading
         except asyncio.CancelledError:

@@ -35,7 +35,7 @@ class Links:
         hello: HelloInfo,
         channel: Channel,
         traffic: Counter[str],
-        receive: Callable[[Link, drafting_pb2.DraftResponse], None],
+        receive: Callable[[Link, drafting_pb2.DrafterMessage], None],
         lost: Callable[[Link, Fallback, str], None],
         looked: Callable[[], None],
     ) -> None:

@@ -91,7 +91,7 @@ class Sequence:
         self.sent, self.refused, self.fed = len(self.tokens), "", (0, 0)
         self.stream = connection.number
         message = open_message(self.spec, self.epoch, self.tokens)
-        connection.send(drafting_pb2.DraftRequest(open=message))
+        connection.send(drafting_pb2.VerifierMessage(open=message))
         self.send_features(connection)
 
     def send_features(self, connection: Connection) -> None:
@@ -105,7 +105,7 @@ class Sequence:
         connection = self.connection
         if connection is not None and self.stream == connection.number:
             message = drafting_pb2.Close(sequence=self.spec.sequence, epoch=self.epoch, reason=reason)
-            connection.send(drafting_pb2.DraftRequest(close=message))
+            connection.send(drafting_pb2.VerifierMessage(close=message))
 
     def _unfed(self) -> Iterator[tuple[int, bytes]]:
         """What of the features the drafter lacks, in pieces that fit a message, and where each begins."""

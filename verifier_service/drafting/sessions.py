@@ -181,20 +181,20 @@ class Sessions:
         else:
             asked = connection.asked(ticket) if held is None else held.asked(ticket)
             plan = sequence.plan(ticket, asked, held is not None)
-            connection.send(drafting_pb2.DraftRequest(plan=plan))
+            connection.send(drafting_pb2.VerifierMessage(plan=plan))
 
-    def _receive(self, link: Link, response: drafting_pb2.DraftResponse) -> None:
-        match response.WhichOneof("message"):
+    def _receive(self, link: Link, message: drafting_pb2.DrafterMessage) -> None:
+        match message.WhichOneof("message"):
             case "block":
-                self._on_block(link, response.block)
+                self._on_block(link, message.block)
             case "forecast":
-                self._on_forecast(link, response.forecast)
+                self._on_forecast(link, message.forecast)
             case "leaving":
                 link.leaving = True
-            case "fault" if response.fault.epoch == 0:
-                raise ConnectionLostError(f"the drafter faulted the stream: {response.fault.detail}")
+            case "fault" if message.fault.epoch == 0:
+                raise ConnectionLostError(f"the drafter faulted the stream: {message.fault.detail}")
             case "fault":
-                self._on_fault(link, response.fault)
+                self._on_fault(link, message.fault)
             case _:
                 self._dropped["unknown"] += 1
         if link.leaving:

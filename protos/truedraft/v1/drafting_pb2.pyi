@@ -41,30 +41,44 @@ FAULT_CODE_INVALID_MESSAGE: FaultCode
 FAULT_CODE_FEATURES_MISMATCH: FaultCode
 
 class DraftRequest(_message.Message):
-    __slots__ = ("hello", "open", "plan", "close")
+    __slots__ = ("hello", "messages")
     HELLO_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    messages: _containers.RepeatedCompositeFieldContainer[VerifierMessage]
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., messages: _Optional[_Iterable[_Union[VerifierMessage, _Mapping]]] = ...) -> None: ...
+
+class VerifierMessage(_message.Message):
+    __slots__ = ("open", "plan", "close")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     CLOSE_FIELD_NUMBER: _ClassVar[int]
-    hello: Hello
     open: Open
     plan: Plan
     close: Close
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., close: _Optional[_Union[Close, _Mapping]] = ...) -> None: ...
+    def __init__(self, open: _Optional[_Union[Open, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., close: _Optional[_Union[Close, _Mapping]] = ...) -> None: ...
 
 class DraftResponse(_message.Message):
-    __slots__ = ("welcome", "block", "fault", "leaving", "forecast")
+    __slots__ = ("welcome", "fault", "messages")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    welcome: Welcome
+    fault: Fault
+    messages: _containers.RepeatedCompositeFieldContainer[DrafterMessage]
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., messages: _Optional[_Iterable[_Union[DrafterMessage, _Mapping]]] = ...) -> None: ...
+
+class DrafterMessage(_message.Message):
+    __slots__ = ("block", "forecast", "fault", "leaving")
     BLOCK_FIELD_NUMBER: _ClassVar[int]
+    FORECAST_FIELD_NUMBER: _ClassVar[int]
     FAULT_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
-    FORECAST_FIELD_NUMBER: _ClassVar[int]
-    welcome: Welcome
     block: Block
+    forecast: Forecast
     fault: Fault
     leaving: Leaving
-    forecast: Forecast
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., block: _Optional[_Union[Block, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., forecast: _Optional[_Union[Forecast, _Mapping]] = ...) -> None: ...
+    def __init__(self, block: _Optional[_Union[Block, _Mapping]] = ..., forecast: _Optional[_Union[Forecast, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("protocol_version", "tokenizer_hash", "vocab_size", "target_model", "target_revision", "verifier_replica", "feature_layers", "projection_digest", "feature_dtype")

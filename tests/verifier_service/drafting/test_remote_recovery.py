@@ -11,7 +11,16 @@ import pytest
 from cluster.drafting.wire import KEEPALIVE_INTERVAL_MS, KEEPALIVE_TIMEOUT_MS, PROTOCOL_VERSION
 from cluster.speculation.messages import PrefixHash
 from tests.drafting.helpers import ScriptedDrafter, expected, until
-from tests.verifier_service.drafting.wire import HELLO, Side, server, serving, side
+from tests.verifier_service.drafting.wire import (
+    HELLO,
+    Side,
+    contents,
+    response,
+    server,
+    serving,
+    serving_handler,
+    side,
+)
 from truedraft.v1 import drafting_pb2 as pb
 from truedraft.v1 import drafting_pb2_grpc
 from verifier_service.drafting.port import DraftTicket, Fallback
@@ -31,21 +40,21 @@ class Faulting(drafting_pb2_grpc.DraftingServiceServicer):
     async def Draft(self, requests, context):  # noqa: N802 - the wire's name
         self.streams += 1
         async for request in requests:
-            kind = request.WhichOneof("message")
-            self.told.append((kind, getattr(request, kind)))
-            if kind == "hello":
-                yield pb.DraftResponse(welcome=pb.Welcome(protocol_version=PROTOCOL_VERSION, incarnation=5))
-            elif kind == "plan" and self.codes:
-                plan = request.plan
-                epoch = plan.epoch if self.epoch is None else self.epoch
-                fields = {"sequence": plan.sequence, "epoch": epoch, "plan_id": plan.plan_id}
-                yield pb.DraftResponse(fault=pb.Fault(code=self.codes.pop(0), detail="told so", **fields))
-            elif kind == "plan":
-                fields = {name: getattr(request.plan, name) for name in ("sequence", "epoch", "plan_id")}
-                block = pb.Block(
-                    **fields, incarnation=5, prefix_hash=request.plan.prefix_hash, ids=[1], max_q=[1]
-                )
-                yield pb.DraftResponse(block=block)
+            for kind, content in contents(request):
+                self.told.append((kind, content))
+                if kind == "hello":
+                    welcome = pb.Welcome(protocol_version=PROTOCOL_VERSION, incarnation=5)
+                    yield pb.DraftResponse(welcome=welcome)
+                elif kind == "plan":
+                    yield response(self._answer(content))
+
+    def _answer(self, plan):
+        fields = {name: getattr(plan, name) for name in ("sequence", "epoch", "plan_id")}
+        if not self.codes:
+            return pb.Block(**fields, incarnation=5, prefix_hash=plan.prefix_hash, ids=[1], max_q=[1])
+        if self.epoch is not None:
+            fields["epoch"] = self.epoch
+        return pb.Fault(code=self.codes.pop(0), detail="told so", **fields)
 
     def plans_and_opens(self):
         return [message for kind, message in self.told if kind in ("open", "plan")]
@@ -114,10 +123,10 @@ class Unreadable(drafting_pb2_grpc.DraftingServiceServicer):
 
     async def Draft(self, requests, context):  # noqa: N802 - the wire's name
         async for request in requests:
-            if request.WhichOneof("message") == "hello":
+            if request.HasField("hello"):
                 welcome = pb.Welcome(protocol_version=PROTOCOL_VERSION, incarnation=5)
                 yield pb.DraftResponse(welcome=welcome).SerializeToString()
-            elif request.WhichOneof("message") == "plan":
+            elif any(kind == "plan" for kind, _ in contents(request)):
                 if isinstance(self._answer, bytes):
                     yield self._answer
                 elif self._answer is not None:
@@ -126,21 +135,13 @@ class Unreadable(drafting_pb2_grpc.DraftingServiceServicer):
                     return
 
 
-@contextlib.asynccontextmanager
-async def serving_bytes(servicer):
+def serving_bytes(servicer):
     """Like `serving`, with responses that are bytes already."""
-    handler = grpc.stream_stream_rpc_method_handler(
-        servicer.Draft, request_deserializer=pb.DraftRequest.FromString, response_serializer=None
+    return serving_handler(
+        grpc.stream_stream_rpc_method_handler(
+            servicer.Draft, request_deserializer=pb.DraftRequest.FromString, response_serializer=None
+        )
     )
-    made = grpc.aio.server()
-    service = "truedraft.v1.DraftingService"
-    made.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {"Draft": handler}),))
-    port = made.add_insecure_port("127.0.0.1:0")
-    await made.start()
-    try:
-        yield f"127.0.0.1:{port}"
-    finally:
-        await made.stop(0)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 
+import grpc
 import grpc.aio
 from opentelemetry.trace import NoOpTracer
 
@@ -82,6 +83,21 @@ async def server(drafter, tokenizer_hash="hash", ports=None):
         await made.stop()
 
 
+def contents(request):
+    """What a request brings, in order: (kind, content)."""
+    if request.HasField("hello"):
+        yield "hello", request.hello
+    for message in request.messages:
+        kind = message.WhichOneof("message")
+        yield kind, getattr(message, kind)
+
+
+def response(*answers):
+    """All of them in one stream message."""
+    kinds = {pb.Block: "block", pb.Forecast: "forecast", pb.Fault: "fault"}
+    return pb.DraftResponse(messages=[pb.DrafterMessage(**{kinds[type(each)]: each}) for each in answers])
+
+
 class Misbehaving(drafting_pb2_grpc.DraftingServiceServicer):
     """Answers each plan with what `answer(plan, open)` makes of it."""
 
@@ -91,25 +107,31 @@ class Misbehaving(drafting_pb2_grpc.DraftingServiceServicer):
     async def Draft(self, requests, context):  # noqa: N802 - the wire's name
         opened = {}
         async for request in requests:
-            match request.WhichOneof("message"):
-                case "hello":
+            for kind, content in contents(request):
+                if kind == "hello":
                     welcome = pb.Welcome(protocol_version=PROTOCOL_VERSION, drafter_kind="odd", incarnation=5)
                     yield pb.DraftResponse(welcome=welcome)
-                case "open":
-                    opened[request.open.sequence] = request.open
-                case "plan":
-                    for answer in self._answer(request.plan, opened[request.plan.sequence]):
-                        if isinstance(answer, pb.Forecast):
-                            yield pb.DraftResponse(forecast=answer)
-                        else:
-                            yield pb.DraftResponse(block=answer)
+                elif kind == "open":
+                    opened[content.sequence] = content
+                elif kind == "plan" and (answers := self._answer(content, opened[content.sequence])):
+                    yield response(*answers)
+
+
+def serving(servicer):
+    """The address of a server of its own for this servicer."""
+    return _serving(lambda made: drafting_pb2_grpc.add_DraftingServiceServicer_to_server(servicer, made))
+
+
+def serving_handler(draft):
+    """The address of a server of its own whose Draft is this handler."""
+    handlers = grpc.method_handlers_generic_handler("truedraft.v1.DraftingService", {"Draft": draft})
+    return _serving(lambda made: made.add_generic_rpc_handlers((handlers,)))
 
 
 @contextlib.asynccontextmanager
-async def serving(servicer):
-    """The address of a server of its own for this servicer."""
+async def _serving(add):
     made = grpc.aio.server()
-    drafting_pb2_grpc.add_DraftingServiceServicer_to_server(servicer, made)
+    add(made)
     port = made.add_insecure_port("127.0.0.1:0")
     await made.start()
     try:
