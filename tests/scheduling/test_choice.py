@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from cluster.scheduling import DraftCost, Experience, GoodputPlanner, History, Round, VerifyCost, choose
+from cluster.scheduling import DraftCost, Experience, GoodputPlanner, History, Round, choose
+from tests.scheduling.helpers import COST
 from verifier_service.measurements import Measurements
-
-COST = VerifyCost((1, 4, 8, 16), (0.1, 0.11, 0.13, 0.17))
 
 
 def simulated(chances, costs, rounds=600, seed=0, pinned=""):
