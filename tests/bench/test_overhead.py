@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster.bench.overhead.measuring import BARE, OBSERVING, Cost, costs, measure
+from cluster.bench.overhead.measuring import BARE, OBSERVING, Contestants, Cost, costs
 from cluster.bench.overhead.otlp_sink import sinking
 from cluster.bench.statistics import Ratio
 from cluster.telemetry.setup import shutdown
@@ -15,14 +15,13 @@ def test_every_kind_of_observation_is_measured(tiny_path):
     loaded = load_target(spec)
     # Messages need no template here.
     loaded.tokenizer.chat_template = "{% for message in messages %}{{ message['content'][:20] }}{% endfor %}"
-    turns = [dict.fromkeys([BARE, *(each.name for each in OBSERVING)], 1.0)]
     try:
         with sinking() as collector:
-            measure(loaded, spec, collector, 8, tuple(turns), pairs=3, keep=turns.append)
+            contestants = Contestants(loaded, spec, collector, 8)
+            turns = [contestants.turn(number) for number in range(2)]
     finally:
         shutdown()
-    # The one that was known counts, and the first of this process does not.
-    assert len(turns) == 3
+    assert all(set(turn) == {BARE, *(each.name for each in OBSERVING)} for turn in turns)
     found = costs(turns)
     assert [cost.name for cost in found] == [each.name for each in OBSERVING]
     assert all(0.0 < cost.throughput.median < 5.0 for cost in found)

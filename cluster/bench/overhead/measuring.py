@@ -10,7 +10,6 @@ of half a second, is waited for, so that no turn pays for another's.
 
 from __future__ import annotations
 
-import math
 import os
 import random
 import time
@@ -110,39 +109,28 @@ class _Contestant:
         return sum(len(answer.token_ids) for answer in answers), time.perf_counter() - began
 
 
-def measure(
-    loaded: LoadedTarget,
-    spec: VerifierSpec,
-    collector: str,
-    tokens: int,
-    turns: Sequence[Pair],
-    pairs: int,
-    keep: Callable[[Pair], None],
-    minutes: float = math.inf,
-) -> None:
-    """Takes turns until there are so many pairs. collector: an OTLP endpoint that takes spans; turns: of
-    earlier runs; keep: told of each new one; minutes: after which none is begun. Raises RuntimeError if
-    observing changes an answer."""
-    requests = _requests(loaded, tokens)
-    bare = build_engine(loaded, replace(spec, audit=False), LocalDrafting(NgramDrafter()), NoOpTracer())
-    contestants = {BARE: _Contestant(bare, NoOpTracer(), requests)}
-    for each in OBSERVING:
-        contestants[each.name] = _observed(each, loaded, spec, collector, requests)
-    began = time.monotonic()
-    # The first turn of a process is slower, and is not kept.
-    for number in range(len(turns) - 1, pairs):
-        if number > len(turns) and time.monotonic() - began > 60 * minutes:
-            break
+class Contestants:
+    """All of them over one target. collector: an OTLP endpoint that takes spans; tokens: of an answer, at
+    most."""
+
+    def __init__(self, loaded: LoadedTarget, spec: VerifierSpec, collector: str, tokens: int) -> None:
+        requests = _requests(loaded, tokens)
+        bare = build_engine(loaded, replace(spec, audit=False), LocalDrafting(NgramDrafter()), NoOpTracer())
+        self._contestants = {BARE: _Contestant(bare, NoOpTracer(), requests)}
+        for each in OBSERVING:
+            self._contestants[each.name] = _observed(each, loaded, spec, collector, requests)
+
+    def turn(self, number: int) -> Pair:
+        """Each runs once; number: of the turn, from which their order follows. Raises RuntimeError if
+        observing changes an answer."""
         seconds, counts = {}, set()
         # So that none always comes after the same one.
-        names = random.Random(number).sample(list(contestants), len(contestants))
-        for name in names:
-            count, seconds[name] = contestants[name].run()
+        for name in random.Random(number).sample(list(self._contestants), len(self._contestants)):
+            count, seconds[name] = self._contestants[name].run()
             counts.add(count)
         if len(counts) > 1:
             raise RuntimeError(f"observation changed the number of tokens: {sorted(counts)}")
-        if number >= len(turns):
-            keep(seconds)
+        return seconds
 
 
 def costs(turns: Sequence[Pair]) -> list[Cost]:

@@ -1,15 +1,16 @@
-"""Puts `truedraft bench overhead` together. Repetitions are appended to a file, so that a stopped run goes on
-where it was, and a long one can be taken in parts."""
+"""Puts `truedraft bench overhead` together. Turns are appended to a file; a stopped run goes on there."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from cluster.bench.machine import measure as measure_machine
-from cluster.bench.overhead.measuring import Pair, costs, measure, render
+from cluster.bench.overhead.measuring import Contestants, costs, render
 from cluster.bench.overhead.otlp_sink import sinking
+from cluster.bench.resumable import Progress, Record
 from cluster.checkpoints import DEFAULT_REFERENCE
 from cluster.scheduling import PlannerName
 from cluster.telemetry.setup import shutdown
@@ -20,17 +21,34 @@ from verifier_service.spec import VerifierSpec
 _BLOCK_LENGTH = 4
 
 
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    number: int
+
+    @property
+    def key(self) -> str:
+        return str(self.number)
+
+
 def run_overhead(
     model: str | None, tokens: int, pairs: int, minutes: float, out: Path, as_json: bool
 ) -> bool:
     """Whether no target was missed. pairs: in all, those of earlier runs included; minutes: after which no
-    repetition is begun. Raises CheckpointError."""
-    about: dict[str, str | int] = {"model": model or DEFAULT_REFERENCE, "tokens": tokens}
-    lines = out.read_text().splitlines() if out.exists() else []
-    records = [record for record in map(json.loads, lines) if about.items() <= record.items()]
-    turns: list[Pair] = [record["seconds"] for record in records]
-    if len(turns) < pairs:
-        _measure(about, turns, pairs, minutes, out)
+    turn is begun. Raises CheckpointError."""
+    reference = model or DEFAULT_REFERENCE
+    setting = {"model": reference, "tokens": tokens, "block_length": _BLOCK_LENGTH}
+    progress: Progress[_Turn] = Progress(out, "turn", setting)
+    with ExitStack() as stack:
+        contestants: Contestants | None = None
+
+        def check(turn: _Turn) -> Record:
+            nonlocal contestants
+            contestants = contestants or stack.enter_context(_contestants(reference, tokens))
+            say(f"{turn.number + 1} of {pairs}")
+            return {"took": contestants.turn(turn.number)}
+
+        progress.run(map(_Turn, range(pairs)), minutes, check)
+    turns = [record["took"] for record in progress.records.values()]
     found = costs(turns)
     machine = measure_machine()
     content = [asdict(cost) | {"verdict": cost.verdict} for cost in found]
@@ -39,24 +57,14 @@ def run_overhead(
     return all(cost.verdict != "missed" for cost in found)
 
 
-def _measure(about: dict[str, str | int], turns: list[Pair], pairs: int, minutes: float, out: Path) -> None:
-    spec = VerifierSpec(
-        model=str(about["model"]),
-        planner=PlannerName.FIXED,
-        block_length=_BLOCK_LENGTH,
-        replay_share=0.0,
-    )
-    loaded = load_target(spec)
-    out.parent.mkdir(parents=True, exist_ok=True)
+@contextmanager
+def _contestants(model: str, tokens: int) -> Iterator[Contestants]:
+    spec = VerifierSpec(model=model, planner=PlannerName.FIXED, block_length=_BLOCK_LENGTH, replay_share=0.0)
     try:
-        with sinking() as collector, out.open("a") as file:
-
-            def keep(turn: Pair) -> None:
-                turns.append(turn)
-                file.write(json.dumps(about | {"seconds": turn}) + "\n")
-                file.flush()
-                say(f"{len(turns)} of {pairs}")
-
-            measure(loaded, spec, collector, int(about["tokens"]), list(turns), pairs, keep, minutes)
+        with sinking() as collector:
+            contestants = Contestants(load_target(spec), spec, collector, tokens)
+            # The first turn of a process is slower, and is not kept.
+            contestants.turn(0)
+            yield contestants
     finally:
         shutdown()
