@@ -69,6 +69,11 @@ class Admission:
         """Active sequences without the one that decodes an answer again."""
         return len(self.active) - (self._replaying is not None and self._replaying.sequence is not None)
 
+    @property
+    def room(self) -> int:
+        """Tokens that the cache holds."""
+        return self._pool.pages.count * PAGE
+
     def fits(self, tokens: int) -> bool:
         """Whether a sequence of so many tokens in the end can be served at all."""
         return pages_of(tokens) <= self._pool.pages.count

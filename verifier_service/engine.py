@@ -18,14 +18,7 @@ from cluster.kernels.attention import PAGE
 from cluster.scheduling import Planner, VerifyCost
 from cluster.speculation.audit import AuditState
 from cluster.speculation.provenance import Numerics
-from cluster.speculation.request import (
-    Failed,
-    FinishReason,
-    GenerationEvent,
-    GenerationRequest,
-    Refused,
-    Unfollowable,
-)
+from cluster.speculation.request import Failed, GenerationEvent, GenerationRequest, Unfollowable
 from cluster.telemetry import instruments as names
 from cluster.telemetry.sequence import step_span
 from verifier_service.admission import Admission
@@ -36,8 +29,9 @@ from verifier_service.composing import compose
 from verifier_service.deciding import Compared, Decided, Decisions, Faulted
 from verifier_service.drafting.pools import Pools
 from verifier_service.drafting.port import DraftingPort, DraftReply
-from verifier_service.grammar import GrammarError, OutsideGrammarError
+from verifier_service.grammar import GrammarError
 from verifier_service.inbox import Inbox
+from verifier_service.intake import SHUTTING_DOWN, Intake
 from verifier_service.kv_cache import KVPool
 from verifier_service.limits import Limits, Load
 from verifier_service.making import Maker
@@ -51,8 +45,6 @@ from verifier_service.target import Rows, TargetModel
 from verifier_service.tensor_parallel.ranks import RankLostError
 
 log = logging.getLogger(__name__)
-
-_SHUTTING_DOWN = "the verifier is shutting down"
 
 
 class Engine:
@@ -80,7 +72,7 @@ class Engine:
     ) -> None:
         self._target = target
         self._pool = pool
-        self._make = Maker(tokenizer, target.vocab_size, stop_ids, numerics, tracer, target.adapters)
+        make = Maker(tokenizer, target.vocab_size, stop_ids, numerics, tracer, target.adapters)
         self._planner = planner
         self.measurements = Measurements(profile)
         self._rounds = Rounds(planner, drafting, target.vocab_size, limits, self.measurements, meters)
@@ -88,11 +80,12 @@ class Engine:
         self._tracer = tracer
         self._auditor = auditor
         self._meters = meters
-        replaying = Replaying(auditor, self._make, numerics) if auditor is not None else None
+        replaying = Replaying(auditor, make, numerics) if auditor is not None else None
         self._inbox = Inbox()
         self._admission = Admission(pool, limits, self._rounds, auditor, replaying, meters)
         self._decisions = Decisions(numerics, auditor, replaying)
         self._commits = Commits(self._rounds, auditor, meters, replica)
+        self._intake = Intake(target, make, self._inbox, self._admission, self._commits, limits)
         self._events: list[tuple[Sequence, GenerationEvent]] = []
         # When the last step ended, and how long was waited since.
         self._ended, self._waited = time.monotonic(), 0.0
@@ -103,38 +96,7 @@ class Engine:
 
     def submit(self, request: GenerationRequest, sink: Sink) -> None:
         """Takes a request; its events go to `sink`, called from the engine's thread, a refusal at once."""
-        tokens = len(request.prompt_ids) + request.max_tokens
-        if self._inbox.stopping:
-            sink(Failed(_SHUTTING_DOWN, leaving=True))
-        elif not self._admission.fits(tokens):
-            room = self._pool.pages.count * PAGE
-            sink(Failed(f"prompt and max_tokens are {tokens} tokens, and the verifier's cache holds {room}"))
-        elif request.adapter and request.adapter not in self._target.adapters:
-            sink(Failed(f"the verifier has no adapter {request.adapter!r}"))
-        elif self._has_queue():
-            try:
-                sequence = self._make(request, sink)
-            except OutsideGrammarError as error:
-                sink(Unfollowable("resumed_output_ids", f"what is resumed is amiss: {error}"))
-                return
-            except GrammarError as error:
-                sink(Unfollowable("", f"the grammar cannot be followed: {error}"))
-                return
-            if sequence.emitted >= request.max_tokens:
-                # It was whole when it was lost: there is nothing to decode.
-                sink(self._commits.finished(sequence, FinishReason.LENGTH))
-            elif not self._inbox.request(sequence, self._has_queue):
-                sink(self._refusal())
-        else:
-            sink(self._refusal())
-
-    def _has_queue(self) -> bool:
-        return self._inbox.requests + self._admission.new < self._limits.max_queued
-
-    def _refusal(self) -> Failed | Refused:
-        if self._inbox.stopping:
-            return Failed(_SHUTTING_DOWN, leaving=True)
-        return Refused(f"the verifier's queue of {self._limits.max_queued} requests is full")
+        self._intake.take(request, sink)
 
     def cancel(self, request_id: str) -> None:
         """Frees a request's sequence before the next step; no event follows, no error if it is over."""
@@ -142,8 +104,9 @@ class Engine:
 
     def load(self) -> Load:
         admission = self._admission
-        waiting = self._inbox.requests + admission.new + admission.returning
-        return Load(admission.clients, waiting, self._pool.pages.held * PAGE)
+        return Load(
+            admission.clients, self._intake.waiting + admission.returning, self._pool.pages.held * PAGE
+        )
 
     def kept_tokens(self) -> int:
         """Room for tokens in pages that no sequence holds and whose content may be used again."""
@@ -175,7 +138,7 @@ class Engine:
         while not self._inbox.stopping:
             self.step()
         for sequence in [*self._admission, *self._inbox.empty().requests]:
-            self._fail(sequence, _SHUTTING_DOWN, event=Failed(_SHUTTING_DOWN, leaving=True))
+            self._fail(sequence, SHUTTING_DOWN, event=Failed(SHUTTING_DOWN, leaving=True))
         self._tell()
 
     def step(self) -> None:

@@ -122,7 +122,7 @@ def test_an_end_of_sequence_inside_an_accepted_block_ends_the_answer(
     at = truth.index(end)
     drafter = oracle([*request_for().prompt_ids, *truth])
     engine = engine_with(LocalDrafting(drafter), block_length=16)
-    monkeypatch.setattr(engine._make, "_stop_ids", frozenset({end}))
+    monkeypatch.setattr(engine._intake._make, "_stop_ids", frozenset({end}))
     answer = alone(engine, request_for())
     assert answer.token_ids == truth[:at]
     assert answer.finished.reason is FinishReason.STOP

@@ -75,7 +75,7 @@ def test_the_rounds_of_a_trace_add_up_to_the_answer(engine_with, request_for, mo
     monkeypatch.setattr("verifier_service.making.SequenceTrace", lambda *args: trace)
     ends = truth.index(next(token for at, token in enumerate(truth) if at >= 4 and token not in truth[:at]))
     engine = engine_with(LocalDrafting(oracle([*request.prompt_ids, *truth])), block_length=16)
-    monkeypatch.setattr(engine._make, "_stop_ids", frozenset({truth[ends]}))
+    monkeypatch.setattr(engine._intake._make, "_stop_ids", frozenset({truth[ends]}))
     provenance = accounted(alone(engine, request))
     assert len(trace.rounds) == provenance.rounds
     drafted, accepted, emitted = (sum(column) for column in zip(*trace.rounds, strict=True))

@@ -72,7 +72,7 @@ def test_the_token_that_ends_an_answer_is_accounted_for_and_what_follows_is_not(
             break
         at += len(verdict.tokens)
     engine = engine_with(LocalDrafting(Mimic(rows)))
-    monkeypatch.setattr(engine._make, "_stop_ids", frozenset({truth[at]}))
+    monkeypatch.setattr(engine._intake._make, "_stop_ids", frozenset({truth[at]}))
     answer = alone(engine, request)
     assert answer.finished.reason is FinishReason.STOP
     assert answer.token_ids == truth[:at]
