@@ -17,7 +17,7 @@ from drafter_service.training.picture import draw
 from drafter_service.training.prompts import read_prompts
 from drafter_service.training.regenerate import Answering
 from drafter_service.training.run import Told, Trained, Wanted, summary, train
-from drafter_service.training.trainer import Recipe
+from drafter_service.training.trainer import Recipe, kept
 
 # The rate that a drafter is trained further at.
 _FURTHER = 6e-4
@@ -53,7 +53,8 @@ def run(
             progress.update(training, completed=min(done, minutes), now=f"loss {loss:.3f}")
 
         told = Told(answered, trained)
-        recipe = Recipe(minutes=minutes)
+        # Ten points at least: the best of them is kept.
+        recipe = Recipe(minutes=minutes, every=min(60.0, 6 * minutes))
         if wanted.start:
             # Weights that are trained are lost at the rate of new ones.
             recipe = replace(recipe, rate=_FURTHER)
@@ -78,6 +79,14 @@ def _report(result: Trained, out: Path, console: Console) -> None:
         console.print(table)
     else:
         console.print("Too few prompts to hold any out: nothing was measured.")
+    point, last = kept(result.curve), result.curve[-1]
+    if point.step != last.step:
+        began = "what it began with" if point.step == 1 else f"those of minute {point.minutes:.1f}"
+        console.print(
+            f"The weights are {began}: held-out loss was {point.held_out:.2f} then, {last.held_out:.2f} at "
+            "the end. More prompts help, more minutes do not.",
+            soft_wrap=True,
+        )
     left = f", {result.too_long} prompts were too long" if result.too_long else ""
     console.print(
         f"{result.answers} answers of {result.tokens} tokens{left}; the drafter is in {out}", soft_wrap=True

@@ -11,8 +11,9 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-# One answer of so many is held out.
+# One answer of so many is held out; of a short file this share at least, up to so many.
 _HELD_OUT = 16
+_SHORT, _FEW = 8, 4
 
 
 class PromptsError(ValueError):
@@ -27,10 +28,18 @@ class Prompt:
     domain: str
 
     @property
-    def held_out(self) -> bool:
-        """Whether it is measured on and never trained on; follows from its text alone."""
-        text = json.dumps(self.messages).encode()
-        return int.from_bytes(hashlib.sha256(text).digest()[:4], "big") % _HELD_OUT == 0
+    def drawn(self) -> int:
+        """A number that follows from its text alone."""
+        return int.from_bytes(hashlib.sha256(json.dumps(self.messages).encode()).digest()[:4], "big")
+
+
+def held_out(prompts: Sequence[Prompt]) -> frozenset[Prompt]:
+    """Those that are measured on and never trained on: chosen by their own text, one in sixteen, so that a
+    file that grows keeps them; of a short file, where chance may choose none, one in eight up to four."""
+    by_chance = [prompt for prompt in prompts if prompt.drawn % _HELD_OUT == 0]
+    others = sorted((p for p in prompts if p.drawn % _HELD_OUT), key=lambda prompt: prompt.drawn)
+    lacking = max(0, min(_FEW, len(prompts) // _SHORT) - len(by_chance))
+    return frozenset([*by_chance, *others[:lacking]])
 
 
 def read_prompts(path: Path) -> list[Prompt]:

@@ -25,7 +25,7 @@ from drafter_service.training.measuring import Accepted, by_domain, ngram_by_dom
 from drafter_service.training.network import Frozen, freeze, frozen_with
 from drafter_service.training.prompts import Prompt
 from drafter_service.training.regenerate import Answering, regenerate
-from drafter_service.training.trainer import Point, Recipe, Trainer
+from drafter_service.training.trainer import Point, Recipe, Trainer, kept
 
 # Hidden states that are read: of layers from an early to a late one.
 _FEATURES = 4
@@ -172,6 +172,7 @@ def summary(trained: Trained) -> dict[str, Any]:
         "answer_tokens": trained.tokens,
         "prompts_too_long": trained.too_long,
         "curve": [asdict(point) for point in trained.curve],
+        "kept_step": kept(trained.curve).step,
         "held_out": domains,
         "acceptance_length": pooled(trained.drafter).length,
     }

@@ -1,4 +1,5 @@
-"""The training loop: interrupted at any time, it goes on where its last state was written."""
+"""The training loop: interrupted at any time, it goes on where its last state was written; in the end the
+weights are those that did best on held-out texts, since a few texts are soon learned by heart."""
 
 from __future__ import annotations
 
@@ -77,10 +78,12 @@ class Trainer:
         groups = [{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
         self._optimizer = torch.optim.AdamW(groups, lr=recipe.rate, betas=(0.9, 0.95), fused=True)
         self._spent, self._step = 0.0, 0
+        self._best: dict[str, Any] = {"held_out": math.inf, "model": None}
         self._resume()
 
     def train(self, progress: Callable[[float, float], None]) -> list[Point]:
-        """Trains for the minutes that are left; progress: told minutes done and the loss; the curve."""
+        """Trains for the minutes that are left; progress: told minutes done and the loss; the curve.
+        The model then has the weights of its `kept` point."""
         limit, began, mean = 60 * self._recipe.minutes, time.monotonic(), math.nan
         spent, measured = self._spent, self._spent
         seen: list[float] = []
@@ -90,12 +93,16 @@ class Trainer:
             mean = value if math.isnan(mean) else 0.98 * mean + 0.02 * value
             self._spent = spent + time.monotonic() - began
             progress(self._spent / 60, mean)
-            if self._spent - measured >= self._recipe.every or self._spent >= limit:
+            # After one step, at a rate of almost nothing, what training began from is measured.
+            due = self._step == 1 or self._spent - measured >= self._recipe.every
+            if due or self._spent >= limit:
                 self._measure(sum(seen) / len(seen))
                 self._write()
                 seen, measured = [], self._spent
                 # Measuring is no training.
                 began, spent = time.monotonic(), self._spent
+        if self._best["model"] is not None:
+            self._model.load_state_dict(self._best["model"])
         return read_curve(self._folder)
 
     def _rate(self, done: float) -> float:
@@ -141,6 +148,10 @@ class Trainer:
             accepted = pooled(by_domain(self._model, self._frozen, greedy)).length
         held_out = sum(losses) / len(losses) if losses else math.nan
         point = Point(self._spent / 60, self._step, trained, held_out, accepted)
+        # Never so without held-out texts: nothing is less than NaN.
+        if held_out < self._best["held_out"]:
+            weights = {name: tensor.detach().clone() for name, tensor in self._model.state_dict().items()}
+            self._best = {"held_out": held_out, "model": weights}
         with (self._folder / _CURVE).open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(point)) + "\n")
 
@@ -150,6 +161,7 @@ class Trainer:
             "optimizer": self._optimizer.state_dict(),
             "spent": self._spent,
             "step": self._step,
+            "best": self._best,
         }
         unfinished = self._folder / f".{_STATE}"
         torch.save(state, unfinished)
@@ -162,6 +174,7 @@ class Trainer:
             self._model.load_state_dict(state["model"])
             self._optimizer.load_state_dict(state["optimizer"])
             self._spent, self._step = state["spent"], state["step"]
+            self._best = state["best"]
 
 
 def read_curve(folder: Path) -> list[Point]:
@@ -170,3 +183,9 @@ def read_curve(folder: Path) -> list[Point]:
     if not path.exists():
         return []
     return [Point(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def kept(curve: Sequence[Point]) -> Point:
+    """Where the weights are from: the first of the least held-out losses; the last without held-out texts."""
+    known = [point for point in curve if not math.isnan(point.held_out)]
+    return min(known, key=lambda point: point.held_out) if known else curve[-1]

@@ -57,6 +57,14 @@ def test_speed_is_of_pooled_seconds():
     assert (found.plain, found.drafting) == (40 / 6, 10.0)
     assert found.ratio.mean == pytest.approx(1.5)
     assert found.switched_off_share == 5 / 20
+    assert found.better is None
+
+
+@pytest.mark.parametrize(("other", "better"), [(1.0, 4 / 4), (9.0, 6 / 4)])
+def test_a_choice_is_compared_with_the_faster_of_none_and_n_grams(other, better):
+    ngram = [Timed(10, 2.0, other, 8, 0), Timed(30, 4.0, 3.0, 12, 0)]
+    found = speed([Timed(10, 2.0, 1.0, 8, 2), Timed(30, 4.0, 3.0, 12, 3)], ngram)
+    assert found.better.mean == pytest.approx(better)
 
 
 @pytest.fixture(scope="module")
@@ -166,6 +174,7 @@ def test_the_command_measures_every_drafter_and_the_choice(target, tmp_path, cap
     assert set(cells) == {(n, t, d) for n in names for t in (0.0, 1.0) for d in ("coding", "chat")}
     for (name, *_), cell in cells.items():
         assert cell["speed"]["plain"] > 0
+        assert (cell["speed"]["better"] is not None) == (name == "ngram or drafter")
         assert (cell["acceptance"] is None) == (name == "ngram or drafter")
         if name == "drafter":
             # Random as it is, it drafts in every round.

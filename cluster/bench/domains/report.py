@@ -105,6 +105,7 @@ def render(report: Report, console: Console) -> None:
     """A table for each drafter and temperature, then a summary."""
     size = report.size
     for (drafter, temperature), group in report.groups.items():
+        choice = ("on / better of off, n-gram",) if drafter.startswith(CHOICE) else ()
         table = Table(
             "domain",
             "acceptance length",
@@ -114,10 +115,13 @@ def render(report: Report, console: Console) -> None:
             "on",
             "on / off",
             "off by choice",
+            *choice,
             title=f"{drafter}, temperature {temperature:g}",
         )
         for each in group:
-            table.add_row(each.domain, *_accepted(each), *_timed(each))
+            better = each.speed.better if each.speed is not None else None
+            compared = _interval(better) if better is not None else "–"
+            table.add_row(each.domain, *_accepted(each), *_timed(each), *([compared] if choice else []))
         console.print(table)
     table = Table(
         "drafter", "temperature", "mean acceptance length", "on / off, geometric mean", title="Over domains"

@@ -147,25 +147,33 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Tokens a second, pooled; ratio: of speculation to none, same answers, same run."""
+    """Tokens a second, pooled; ratio: of speculation to none, same answers, same run; better: to the faster
+    of none and another drafter, if there is one."""
 
     plain: float
     drafting: float
     ratio: Mean
     switched_off_share: float
+    better: Mean | None = None
 
 
-def speed(timed: Sequence[Timed]) -> Speed | None:
-    """None without a measurement."""
+def speed(timed: Sequence[Timed], other: Sequence[Timed] = ()) -> Speed | None:
+    """None without a measurement. other: the same answers with another drafter."""
     ratio = pooled([(each.plain_seconds, each.seconds) for each in timed])
     if ratio is None:
         return None
     tokens, rounds = sum(each.tokens for each in timed), sum(each.rounds for each in timed)
+    better = None
+    if other:
+        plainly, otherwise = ([each.plain_seconds for each in timed], [each.seconds for each in other])
+        faster = min(plainly, otherwise, key=sum)
+        better = pooled(list(zip(faster, [each.seconds for each in timed], strict=True)))
     return Speed(
         plain=tokens / sum(each.plain_seconds for each in timed),
         drafting=tokens / sum(each.seconds for each in timed),
         ratio=ratio,
         switched_off_share=sum(each.switched_off for each in timed) / rounds if rounds else 0.0,
+        better=better,
     )
 
 

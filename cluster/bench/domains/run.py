@@ -34,6 +34,8 @@ from verifier_service.engine import Engine
 from verifier_service.spec import VerifierSpec
 
 NGRAM = "ngram"
+# What is timed without speculation.
+_OFF = "off"
 
 Messages = Sequence[tuple[str, str]]
 
@@ -151,19 +153,22 @@ def measure(
             ]
             for domain in prompts
         }
+        timed = _timed(plain, contenders, spec, requests, size.timed, say)
         for contender in contenders:
             accepted = {}
             if not contender.name.startswith(CHOICE):
                 say(f"acceptance of {contender.name} at temperature {temperature:g}")
                 accepted = _acceptance(contender, spec, requests)
-            timed = _timed(plain, contender, spec, requests, size.timed, say)
+            own = timed[contender.name]
+            # A choice is measured against what it chooses among by itself, too.
+            other = timed[NGRAM] if contender.name.startswith(CHOICE) else {}
             found += [
                 Found(
                     contender.name,
                     temperature,
                     domain,
                     acceptance(accepted[domain]) if domain in accepted else None,
-                    speed(timed[domain]),
+                    speed(own.get(domain, []), other.get(domain, [])),
                 )
                 for domain in prompts
             ]
@@ -207,38 +212,51 @@ def _acceptance(
 
 def _timed(
     plain: LoadedTarget,
-    contender: Contender,
+    contenders: Sequence[Contender],
     spec: VerifierSpec,
     requests: Mapping[str, Sequence[GenerationRequest]],
     each: int,
     say: Callable[[str], None],
-) -> dict[str, list[Timed]]:
-    """The first `each` requests of every domain, one at a time, without speculation and with it."""
-    ports = contender.ports()
+) -> dict[str, dict[str, list[Timed]]]:
+    """By contender and domain: the first `each` requests, one at a time, without speculation and with every
+    contender in turn."""
+    timed: dict[str, dict[str, list[Timed]]] = {contender.name: {} for contender in contenders}
+    if not each:
+        return timed
     chosen = replace(spec, planner=PlannerName.GOODPUT, draft_ahead=False)
-    engines = {
-        NONE: build_engine(plain, chosen, None, NoOpTracer()),
-        COUPLED: build_engine(contender.target, chosen, Pools(ports), NoOpTracer()),
+    ports = {contender.name: contender.ports() for contender in contenders}
+    engines = {_OFF: build_engine(plain, chosen, None, NoOpTracer())} | {
+        contender.name: build_engine(contender.target, chosen, Pools(ports[contender.name]), NoOpTracer())
+        for contender in contenders
     }
-    timed: dict[str, list[Timed]] = {domain: [] for domain in requests}
     turn = 0
     for domain, some in requests.items():
-        say(f"speed of {contender.name} on {domain}")
+        say(f"speed on {domain}")
         for request in some[:each]:
-            asked = sum(port.asked for port in ports.values())
-            # Neither always follows the other.
-            order: tuple[Law, ...] = (NONE, COUPLED) if turn % 2 else (COUPLED, NONE)
-            answers = {law: _one(engines[law], request, law, turn) for law in order}
-            (answer, seconds), (truth, plainly) = answers[COUPLED], answers[NONE]
-            if answer.token_ids != truth.token_ids:
-                raise RuntimeError(f"{contender.name} changed the answer to {request.request_id}")
-            assert answer.finished is not None
-            # The first round comes with the prompt.
-            rounds = answer.finished.provenance.rounds - 1
-            asked = sum(port.asked for port in ports.values()) - asked
-            timed[domain].append(Timed(len(answer.token_ids), plainly, seconds, rounds, rounds - asked))
+            before = {name: _asked(own) for name, own in ports.items()}
+            answers: dict[str, tuple[Answer, float]] = {}
+            names = list(engines)
+            # None of them always follows the same other.
+            shift = turn % len(names)
+            for name in [*names[shift:], *names[:shift]][:: 1 if turn // len(names) % 2 else -1]:
+                answers[name] = _one(engines[name], request, NONE if name == _OFF else COUPLED, turn)
+            truth, plainly = answers.pop(_OFF)
+            for name, (answer, seconds) in answers.items():
+                if answer.token_ids != truth.token_ids:
+                    raise RuntimeError(f"{name} changed the answer to {request.request_id}")
+                assert answer.finished is not None
+                # The first round comes with the prompt.
+                rounds = answer.finished.provenance.rounds - 1
+                off = rounds - (_asked(ports[name]) - before[name])
+                timed[name].setdefault(domain, []).append(
+                    Timed(len(answer.token_ids), plainly, seconds, rounds, off)
+                )
             turn += 1
     return timed
+
+
+def _asked(ports: Mapping[str, Watched]) -> int:
+    return sum(port.asked for port in ports.values())
 
 
 def _one(engine: Engine, request: GenerationRequest, law: Law, turn: int) -> tuple[Answer, float]:

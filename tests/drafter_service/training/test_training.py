@@ -33,10 +33,10 @@ from drafter_service.training.blocks import anchors_of, blocks_at, decay
 from drafter_service.training.corpus import Corpus, Text
 from drafter_service.training.measuring import Accepted, by_domain, pooled, walk
 from drafter_service.training.network import freeze, frozen_with, greedy_drafts, hidden_rows
-from drafter_service.training.prompts import Prompt, PromptsError, prompt_ids, read_prompts
-from drafter_service.training.regenerate import Answering
+from drafter_service.training.prompts import Prompt, PromptsError, held_out, prompt_ids, read_prompts
+from drafter_service.training.regenerate import Answering, temperatures
 from drafter_service.training.run import Told, Wanted, summary, train
-from drafter_service.training.trainer import Recipe, Trainer, read_curve
+from drafter_service.training.trainer import Recipe, Trainer, kept, read_curve
 from verifier_service.batch import answer_all
 from verifier_service.build import build_engine, load_target
 from verifier_service.drafting.local import LocalDrafting
@@ -164,6 +164,41 @@ def test_held_out_texts_are_not_trained_on(trained, tmp_path):
     model = load_network(out, "float32", "cpu")[0]
     with pytest.raises(ValueError, match="no answer"):
         Trainer(model, None, [text for text in texts if text.held_out], Recipe(), tmp_path)
+
+
+def test_a_short_file_holds_some_prompts_out_and_one_of_them_is_greedy():
+    """Chance alone would choose none of some files of fifty prompts; its choice of a long one is kept."""
+    every = [Prompt((("user", f"Prompt {number}"),), "") for number in range(2_000)]
+    for first in range(0, 1_000, 50):
+        assert len(held_out(every[first : first + 50])) >= 4
+    assert not held_out(every[:7])
+    chosen = held_out(every)
+    assert 0.04 < len(chosen) / len(every) < 0.09
+    assert chosen >= held_out(every[:1_000])
+    heat = temperatures([False, True, False, False, True])
+    assert heat == [0.0, 0.0, 0.7, 1.0, 0.7]
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_the_weights_in_the_end_are_those_that_did_best_on_held_out_texts(
+    target, trained, tmp_path, measured
+):
+    """Where these contradict what is trained on, those are the first; without them they are the last."""
+    out, _ = trained
+    text = next(text for text in Corpus(out / "work").texts() if not text.held_out)
+    model = load_model(resolve(str(target)), "float32", "cpu")
+    other = (text.top_ids + 7) % model.config.vocab_size
+    texts = [text, replace(text, held_out=True, top_ids=other)] if measured else [text]
+    frozen = freeze(model, texts, 0)
+    network = begin(read_config(out), model, 1)
+    first = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    recipe = Recipe(minutes=0.02, rate=3e-3, texts=2, anchors=4, every=0.3)
+    curve = Trainer(network, frozen, texts, recipe, tmp_path).train(lambda minutes, loss: None)
+    assert curve[0].step == 1
+    assert curve[-1].step > 1
+    assert (kept(curve).step == 1) is measured
+    moved = max(float((tensor - first[name]).abs().max()) for name, tensor in network.state_dict().items())
+    assert (moved < 1e-3) is measured
 
 
 def test_what_was_begun_is_gone_on_with(target, prompts, tmp_path):
