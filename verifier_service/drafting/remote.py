@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
 
 from torch import Tensor
 
 from cluster.channel.spec import LOOPBACK, Channel
 from cluster.speculation.messages import SessionSpec
+from verifier_service.drafting.calls import Calls
 from verifier_service.drafting.connection import HelloInfo
 from verifier_service.drafting.forecasts import Forecasts
 from verifier_service.drafting.foresight import Foresight
@@ -39,7 +39,7 @@ class RemoteDrafting:
         loop: asyncio.AbstractEventLoop,
         channel: Channel = LOOPBACK,
     ) -> None:
-        self._loop = loop
+        self._calls = Calls(loop)
         self.traffic: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
         self._forecasts = Forecasts()
@@ -76,14 +76,14 @@ class RemoteDrafting:
 
     def connect(self, deliver: Deliver) -> None:
         self._deliver = deliver
-        self._loop.call_soon_threadsafe(self._sessions.start, deliver)
+        self._calls.leave(self._sessions.start, deliver)
 
     def open(self, spec: SessionSpec) -> None:
         self._foresight.open(spec)
-        self._call(self._sessions.open, spec)
+        self._calls.leave(self._sessions.open, spec)
 
     def feed(self, sequence: int, rows: Tensor) -> None:
-        self._call(self._sessions.feed, sequence, rows)
+        self._calls.leave(self._sessions.feed, sequence, rows)
 
     def request(self, ticket: DraftTicket) -> None:
         if self._deliver is None:
@@ -93,23 +93,15 @@ class RemoteDrafting:
         if told is not None and block is not None:
             # At once: a detour over the loop's thread takes longer than an n-gram.
             self._deliver(foretold(ticket, block, told))
-        if foreseen.enough or self._call(self._sessions.request, ticket, foreseen):
+        if foreseen.enough or self._calls.leave(self._sessions.request, ticket, foreseen):
             return
         if block is None:
             self._deliver(without_block(ticket, Fallback.NO_DRAFTER, "the drafting client is closed"))
 
     def close(self, sequence: int, reason: str) -> None:
         self._foresight.close(sequence)
-        self._call(self._sessions.close, sequence, reason)
+        self._calls.leave(self._sessions.close, sequence, reason)
 
     async def aclose(self) -> None:
         """Ends the streams; on the loop. Tickets from then on are answered with NO_DRAFTER."""
         await self._sessions.links.aclose()
-
-    def _call(self, function: Callable[..., None], *arguments: object) -> bool:
-        """On the loop; False if that is closed."""
-        try:
-            self._loop.call_soon_threadsafe(function, *arguments)
-        except RuntimeError:
-            return False
-        return True
