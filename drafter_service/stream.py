@@ -13,11 +13,12 @@ from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, Status, StatusCode
 
 from cluster.drafting.features import FeaturesInfo
 from cluster.drafting.outbox import Outbox
-from cluster.drafting.wire import put_parents, put_proposal, take_features
-from cluster.speculation.messages import DraftBlock, DrafterIdentity, SessionSpec
+from cluster.drafting.wire import take_features
+from cluster.speculation.messages import DraftBlock, DrafterIdentity
 from cluster.telemetry import context as trace_context
 from cluster.telemetry import names
 from drafter_service.load import Load
+from drafter_service.replies import block_reply, fault_reply, forecast_reply
 from drafter_service.sessions import Session, SessionFault, StreamSessions
 from drafter_service.worker import Drafted, Drafting, Work
 from truedraft.v1 import drafting_pb2
@@ -214,18 +215,14 @@ class Stream:
                 return
             if not forecast.outcomes and not forecast.exhaustive:
                 return
-            message = drafting_pb2.Forecast(
-                sequence=plan.sequence,
-                epoch=plan.epoch,
-                plan_id=plan.plan_id,
-                incarnation=self._replica.incarnation,
-                exhaustive=forecast.exhaustive,
-                draft_time_ns=drafted.elapsed_ns,
+            blocks = {
+                session.prefix.digest_after((*block.tokens[: each.kept], each.token)): each.block
+                for each in forecast.outcomes
+            }
+            session.told.update(blocks)
+            message = forecast_reply(
+                plan, self._replica.incarnation, blocks, forecast.exhaustive, drafted.elapsed_ns
             )
-            for outcome in forecast.outcomes:
-                prefix = session.prefix.digest_after((*block.tokens[: outcome.kept], outcome.token))
-                session.told[prefix] = outcome.block
-                message.outcomes.add(prefix_hash=prefix, ids=outcome.block.tokens, max_q=outcome.block.max_q)
             self._send(drafting_pb2.DrafterMessage(forecast=message))
 
         self._drafting.submit(
@@ -258,7 +255,7 @@ class Stream:
         error = drafted.error
         if drafted.block is not None:
             try:
-                block = self._block(plan, session.spec, drafted.block)
+                block = block_reply(plan, self._replica.incarnation, session.spec, drafted.block)
             except ValueError as misfit:
                 error = misfit
             else:
@@ -273,38 +270,13 @@ class Stream:
             self._fault(drafting_pb2.FAULT_CODE_DRAFTER_FAILED, _described(error), plan)
         span.end()
 
-    def _block(self, plan: drafting_pb2.Plan, spec: SessionSpec, drafted: DraftBlock) -> drafting_pb2.Block:
-        """The plan's answer. Raises ValueError for a proposal of more entries than were asked for."""
-        complete = drafted.depth() == plan.block_length
-        block = drafting_pb2.Block(
-            sequence=plan.sequence,
-            epoch=plan.epoch,
-            plan_id=plan.plan_id,
-            incarnation=self._replica.incarnation,
-            prefix_hash=plan.prefix_hash,
-            ids=drafted.tokens,
-            max_q=drafted.max_q,
-            stop_reason=drafting_pb2.STOP_REASON_LENGTH if complete else drafting_pb2.STOP_REASON_EXHAUSTED,
-        )
-        put_parents(block, drafted.parents)
-        if drafted.proposal is not None:
-            put_proposal(block, drafted.proposal, spec.proposal_entries)
-        return block
-
     def _fault(
         self,
         code: drafting_pb2.FaultCode,
         detail: str,
         message: drafting_pb2.Open | drafting_pb2.Plan | drafting_pb2.Close,
     ) -> None:
-        fault = drafting_pb2.Fault(
-            code=code,
-            detail=detail,
-            sequence=message.sequence,
-            epoch=message.epoch,
-            plan_id=message.plan_id if isinstance(message, drafting_pb2.Plan) else 0,
-        )
-        self._send(drafting_pb2.DrafterMessage(fault=fault))
+        self._send(drafting_pb2.DrafterMessage(fault=fault_reply(code, detail, message)))
 
     def _release(self, session: Session | None) -> None:
         if session is not None:
