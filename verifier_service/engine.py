@@ -43,6 +43,7 @@ from verifier_service.rounds import Rounds
 from verifier_service.sequence import Phase, Sequence, Sink
 from verifier_service.target import Rows, TargetModel
 from verifier_service.tensor_parallel.ranks import RankLostError
+from verifier_service.under_way import worth_waiting
 
 log = logging.getLogger(__name__)
 
@@ -213,10 +214,10 @@ class Engine:
         self._rounds.receive(self._admission.begun(reply.sequence), reply)
 
     def _gather(self) -> None:
-        """Waits until a sequence can go on: at most until a deadline, and only `gather` seconds more
-        for the blocks of others once one can. Who need not wait for its block goes on without."""
+        """Waits until a sequence can go on: at most until a deadline, and for the blocks of others once one
+        can only while that pays. Who need not wait for its block goes on without."""
         admission = self._admission
-        patience: float | None = None
+        first: float | None = None
         while True:
             now = time.monotonic()
             waiting = [s for s in admission.active.values() if s.phase is Phase.DRAFTING]
@@ -227,8 +228,9 @@ class Engine:
             # A replay goes along with others, and alone only where there are none.
             clients = admission.clients
             able = clients > len(waiting) or (not waiting and clients < len(admission.active))
-            if able and patience is None:
-                patience = now + self._limits.gather
+            if able and first is None:
+                first = now
+            patience = first + self._patience(clients, waiting, now) if first is not None else None
             if able and (not waiting or now >= (patience or 0.0)):
                 self._rounds.go_on(going)
                 return
@@ -239,6 +241,16 @@ class Engine:
                 return
             for reply in replies:
                 self._receive(reply)
+
+    def _patience(self, clients: int, waiting: list[Sequence], now: float) -> float:
+        """Seconds that those who are ready wait for the blocks of others: at least `gather`, and for blocks
+        that are likely to come as long as it pays."""
+        cost = self.measurements.verify
+        late = sum(now < each.likely for each in waiting)
+        if cost is None or not late:
+            return self._limits.gather
+        step = cost.of(max(1.0, clients * self.measurements.rows_per_sequence))
+        return max(self._limits.gather, worth_waiting(step, clients - late, late))
 
     def _forward(self, batch: list[tuple[Sequence, Rows]]) -> None:
         verified = [s for s, rows in batch if rows.wanted and s.phase is not Phase.PREFILL]

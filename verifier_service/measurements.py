@@ -45,6 +45,9 @@ class Measurements:
     verify: the profile as it stands now; rows_per_sequence, tokens_per_sequence, seconds_per_sequence: means
     over steps, for each sequence that decodes: rows put into a step, tokens got from it, and what it takes
     longer for blocks that were asked for; prices: of asking.
+
+    What sequences were planned since changes these means, and is not in them before many steps are over. Who
+    is planned next is told of it: all would otherwise do what pays while the others go on as before.
     """
 
     def __init__(self, profile: VerifyCost | None) -> None:
@@ -58,6 +61,7 @@ class Measurements:
         self.rows_per_sequence = 1.0
         self.tokens_per_sequence = 1.0
         self.seconds_per_sequence = 0.0
+        self._more_rows = self._more_tokens = 0.0
         self.prices = Prices()
         self._past: deque[Budget] = deque(maxlen=_DELAY + 1)
 
@@ -109,6 +113,18 @@ class Measurements:
             counts = self._tried[which], self._accepted[which]
             self._tried[which], self._accepted[which] = _faded(*counts, _CALIBRATION)
 
+    def others(self, count: int) -> tuple[float, float]:
+        """Rows that so many sequences put into a step, and tokens that they get from it."""
+        rows = count * self.rows_per_sequence + self._more_rows
+        tokens = count * self.tokens_per_sequence + self._more_tokens
+        return max(float(count), rows), max(float(count), tokens)
+
+    def replanned(self, before: tuple[float, float] | None, now: tuple[float, float]) -> None:
+        """A sequence's rows and tokens in a step are to be others from now on; None: it begins."""
+        rows, tokens = before or (self.rows_per_sequence, self.tokens_per_sequence)
+        self._more_rows += now[0] - rows
+        self._more_tokens += now[1] - tokens
+
     def stepped(self, decoding: int, tokens: int, forward: float, step: Step) -> None:
         """A step without prompts is over. decoding: sequences, whether they took part or not; tokens:
         decided; forward: seconds of the step's forward and verdicts."""
@@ -116,6 +132,8 @@ class Measurements:
         self.rows_per_sequence += _SHARE * (step.rows / decoding - self.rows_per_sequence)
         self.tokens_per_sequence += _SHARE * (tokens / decoding - self.tokens_per_sequence)
         self.seconds_per_sequence += _SHARE * (asking / decoding - self.seconds_per_sequence)
+        self._more_rows *= 1.0 - _SHARE
+        self._more_tokens *= 1.0 - _SHARE
         cost = self.verify
         if cost is None:
             return

@@ -28,6 +28,10 @@ _ONLY = "drafters"
 # Rounds after which a sequence that decodes plainly is planned for anew, where about as many share its steps
 # as then, and where not: in a large batch even that costs.
 _RETHINK, _RETHINK_CHANGED = 32, 8
+# Where at least so many share the steps, whose time plans take, one stands for so many rounds more.
+_MANY, _STANDS = 4, 3
+# Blocks have come when so many times the usual wait is over, or are late for reasons of their own.
+_LIKELY = 1.5
 
 
 class Rounds:
@@ -80,12 +84,8 @@ class Rounds:
         waits = LAWS[sequence.request.law.name].sends_rows
         plan = BlockPlan(0)
         if pools is not None and not self._rests(sequence, decoding):
-            sequence.planned_among = decoding
-            histories = {name: self._history(sequence, decoding - 1, pools, name) for name in pools.names}
-            sequence.pool = choose(
-                histories, self._limits.block_length, sequence.pool, self._limits.draft_ahead
-            )
-            plan = self._planner.plan(histories[sequence.pool])
+            standing = None if again else self._standing(sequence, decoding)
+            plan = standing if standing is not None else self._planned(sequence, pools, decoding)
         length, width = plan.length, self._width(sequence, plan)
         if waits:
             length = min(length, self._always_admitted)
@@ -104,9 +104,10 @@ class Rounds:
         patience = self._limits.draft_patience if waits else self._limits.draft_deadline
         sequence.asked = time.monotonic()
         sequence.deadline = sequence.asked + patience
+        usual = self._measurements.draft(sequence.pool).of(length)
+        sequence.likely = sequence.asked + _LIKELY * usual
         sequence.phase = Phase.DRAFTING
         if sequence.request.law == COUPLED and self._limits.draft_ahead:
-            usual = self._measurements.draft(sequence.pool).of(length)
             late = overdue(sequence.asked, usual, sequence.deadline)
             sequence.under_way = UnderWay(len(sequence.tokens), length, plan.meanwhile, late, width)
         self._open(sequence, pools, sequence.pool)
@@ -133,6 +134,32 @@ class Rounds:
                 self._meters.asked(sequence.pool, self._measurements.prices.of(sequence.pool))
         else:
             self.drafting += time.monotonic() - sequence.asked
+
+    def _planned(self, sequence: Sequence, pools: Pools, decoding: int) -> BlockPlan:
+        """By whom and how its next block is drafted."""
+        histories = {name: self._history(sequence, decoding - 1, pools, name) for name in pools.names}
+        most, hides = self._limits.block_length, self._limits.draft_ahead
+        sequence.pool = choose(histories, most, sequence.pool, hides)
+        plan = self._planner.plan(histories[sequence.pool])
+        if plan.rows is not None and plan.tokens is not None:
+            expected = plan.rows, plan.tokens
+            self._measurements.replanned(sequence.expected, expected)
+            sequence.expected = expected
+        sequence.planned_among = decoding
+        stands = plan.length > 0 and sequence.unbroken > 0 and decoding >= _MANY
+        sequence.plan, sequence.stands = plan, _STANDS if stands else 0
+        return plan
+
+    @staticmethod
+    def _standing(sequence: Sequence, decoding: int) -> BlockPlan | None:
+        """Its last plan, while that still stands."""
+        plan, request = sequence.plan, sequence.request
+        if plan is None or sequence.stands == 0 or decoding != sequence.planned_among:
+            return None
+        if request.max_tokens - sequence.emitted - 2 < max(plan.length, plan.ahead):
+            return None
+        sequence.stands -= 1
+        return plan
 
     def _open(self, sequence: Sequence, pools: Pools, name: str) -> None:
         """Announces a sequence to a pool that is about to be asked for the first time: of one that is never
@@ -265,6 +292,7 @@ class Rounds:
 
     def _history(self, sequence: Sequence, others: int, pools: Pools, pool: str) -> History:
         measured, request, past = self._measurements, sequence.request, sequence.past_with(pool)
+        other_rows, other_tokens = measured.others(others)
         return History(
             committed=len(sequence.tokens),
             remaining=request.max_tokens - sequence.emitted,
@@ -275,13 +303,14 @@ class Rounds:
             drafter=pool,
             experience=measured.experience(request.domain, pool),
             others=others,
-            other_rows=others * measured.rows_per_sequence,
-            other_tokens=others * measured.tokens_per_sequence,
+            other_rows=other_rows,
+            other_tokens=other_tokens,
             other_seconds=others * measured.seconds_per_sequence,
             verify=measured.verify,
             draft=measured.draft(pool, pools.apart(pool)),
             waits=LAWS[request.law.name].sends_rows,
             foresees=pools.foresees(pool),
+            apart=pools.apart(pool),
         )
 
     @staticmethod

@@ -11,7 +11,7 @@ from enum import Enum, auto
 
 from cluster.scheduling import Budget, Round
 from cluster.speculation.controls import Constraint, Controller
-from cluster.speculation.messages import DraftBlock, PrefixHash, Verdict
+from cluster.speculation.messages import BlockPlan, DraftBlock, PrefixHash, Verdict
 from cluster.speculation.provenance import Numerics, Provenance, told_of_resumed
 from cluster.speculation.request import (
     Committed,
@@ -127,6 +127,11 @@ class Sequence:
         self.pool = ""
         # Sequences that shared its steps when it was planned for last, itself included.
         self.planned_among = 0
+        # Its last plan, and rounds for which that still stands.
+        self.plan: BlockPlan | None = None
+        self.stands = 0
+        # Rows and tokens of it in a step, as its last plan had it.
+        self.expected: tuple[float, float] | None = None
         # Rounds since the last one without a block; whether this is one that is to be compared with.
         self.unbroken, self.probing = 0, False
         # The block that was asked for in this round or in an earlier one and has not come; of the one that
@@ -136,6 +141,8 @@ class Sequence:
         # When the block was asked for, whether it was lost, and whether all of it was admitted.
         self.asked = 0.0
         self.lost, self.whole = False, True
+        # Until when it is likely to come.
+        self.likely = 0.0
         # What admission may spend on this sequence's block, where it must not depend on other sequences.
         self.budget = Budget(rows=0)
 

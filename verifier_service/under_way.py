@@ -38,3 +38,9 @@ class UnderWay:
 def overdue(asked: float, usual: float, deadline: float) -> float:
     """When a block that was asked for at `asked` is late; usual: the wait that was measured, 0 for none."""
     return min(deadline, asked + _OVERDUE * usual) if usual else deadline
+
+
+def worth_waiting(step: float, ready: int, late: int) -> float:
+    """Seconds for which sequences that are ready may wait for others, who otherwise miss a step of so many
+    seconds: what all lose by the wait is then no more than what these would lose."""
+    return step * late / (ready + late)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from cluster.scheduling.history import History, Round
 
@@ -24,12 +25,23 @@ class Outlook:
     """For blocks of 0, 1, … drafts one after another. tokens: expected to be emitted, the verifier's own
     included; rows: expected to be drafted, since a drafter may have less to say than it is asked for;
     guessed: the chance that all of them are kept and the drafter guesses the verifier's own token as well;
-    tree: they branch, and nothing is drafted ahead of them."""
+    tree: they branch, and nothing is drafted ahead of them; says: the chance that there is any draft."""
 
     tokens: tuple[float, ...]
     rows: tuple[float, ...]
     guessed: tuple[float, ...]
     tree: bool = False
+    says: float = 1.0
+
+    def spoken(self) -> Outlook:
+        """The same where there is a draft."""
+        if not 0.0 < self.says < 1.0:
+            return self
+        tokens, rows, guessed = (
+            tuple(least + (each - least) / self.says for each in values)
+            for values, least in ((self.tokens, 1.0), (self.rows, 0.0), (self.guessed, 0.0))
+        )
+        return Outlook(tokens, rows, guessed, self.tree)
 
 
 def outlook(history: History, most: int, width: int = 1) -> Outlook:
@@ -116,7 +128,7 @@ def _branched(
             behind = 1.0 + goes_on[k] * (chances[k] * behind + saved * after)
         tokens.append(behind)
     rows = tuple(siblings.spread * each for each in chain.rows)
-    return Outlook(tuple(tokens), rows, (0.0,) * len(chain.guessed), tree=True)
+    return Outlook(tuple(tokens), rows, (0.0,) * len(chain.guessed), tree=True, says=chain.says)
 
 
 def measured(rounds: Sequence[Round], most: int) -> Outlook:
@@ -145,19 +157,42 @@ class _Counts:
 
 
 def _counts(rounds: Sequence[Round], most: int, weight: float, memory: float) -> _Counts:
-    """weight: of the last round; memory: of each over that of the one after it."""
-    counts = _Counts(*([0.0] * most for _ in range(6)))
+    """weight: of the last round; memory: of each over that of the one after it.
+
+    A round counts for a range of positions. What it adds is noted where the range begins and taken back where
+    it ends; sums from the left are the counts then.
+    """
+    tried, kept, asked, given, asked_wrong, given_wrong = edges = [[0.0] * (most + 1) for _ in range(6)]
     for past in reversed(rounds):
-        for k in range(min(most, past.tried)):
-            counts.tried[k] += weight
-            counts.kept[k] += weight * past.first_kept(k)
+        drafted, accepted = past.drafted, past.accepted
+        # Positions whose predecessors were accepted.
+        reached = min(most, accepted + 1)
+        end = min(reached, drafted)
+        tried[0] += weight
+        tried[end] -= weight
+        if past.ranks:
+            for k in range(end):
+                if past.first_kept(k):
+                    kept[k] += weight
+                    kept[k + 1] -= weight
+        else:
+            kept[0] += weight
+            kept[min(end, accepted)] -= weight
         if past.whole:
-            for k in range(min(most, past.planned, past.drafted + 1)):
-                right = k <= past.accepted
-                (counts.asked if right else counts.asked_wrong)[k] += weight
-                (counts.given if right else counts.given_wrong)[k] += weight * (k < past.drafted)
+            end = min(most, past.planned, drafted + 1)
+            right = min(end, reached)
+            asked[0] += weight
+            asked[right] -= weight
+            given[0] += weight
+            given[min(right, drafted)] -= weight
+            if right < end:
+                asked_wrong[right] += weight
+                asked_wrong[end] -= weight
+                given_wrong[right] += weight
+                given_wrong[min(end, drafted)] -= weight
         weight *= memory
-    return counts
+    # Rounding must not leave less than nothing.
+    return _Counts(*([max(0.0, each) for each in accumulate(edge[:most])] for edge in edges))
 
 
 def _outlook(chances: Sequence[float], goes_on: Sequence[float], wrong: float, average: float) -> Outlook:
@@ -173,4 +208,4 @@ def _outlook(chances: Sequence[float], goes_on: Sequence[float], wrong: float, a
         tokens.append(tokens[-1] + accepted)
         rows.append(rows[-1] + drafted)
         guessed.append(accepted * goes_on[k + 1] * (chances[k + 1] if k + 1 < most else average))
-    return Outlook(tuple(tokens), tuple(rows), tuple(guessed))
+    return Outlook(tuple(tokens), tuple(rows), tuple(guessed), says=goes_on[0])

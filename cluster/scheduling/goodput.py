@@ -15,7 +15,7 @@ from cluster.speculation.messages import BlockPlan
 
 # A request that decodes plainly drafts again only if that promises this much more, and tries whether it
 # would after so many rounds, with so many drafts.
-_RETURN = 1.05
+_RETURN = 0.05
 _TRIAL_AFTER, _TRIAL = 96, 4
 # A round without a block, to compare steps with, comes so seldom that it costs this share of the tokens, and
 # once steps were compared often, this one; that the block after it was not drafted ahead costs so much of a
@@ -53,17 +53,19 @@ class GoodputPlanner:
             ((width, length) for width in widths for length in lengths),
             key=lambda each: promised[each[0]][each[1]].rate,
         )
-        gain = promised[width][best].rate / promised[1][0].rate
+        # Of what the request itself has without drafts: among many it is a small part of what all have.
+        gain = (promised[width][best].rate - promised[1][0].rate) / promised[1][0].own
         if history.idle and gain < _RETURN:
             trial = _TRIAL if history.idle >= _TRIAL_AFTER else 0
             width, best = 1, min(max(trial, self.least), most)
-        elif best and not self.least and _probes(history, gain - 1.0):
+        elif best and not self.least and _probes(history, gain):
             return BlockPlan(0, probe=True)
         # Nothing is drafted ahead of a tree.
         hides = self.hides and width == 1
         granted = ahead(history, best, self.most, outlooks[width].guessed[best]) if hides else 0
-        meanwhile = promise(history, outlooks[width], best, self.hides).meanwhile
-        return BlockPlan(best, self.stop_below, granted, meanwhile, width)
+        now = promise(history, outlooks[width], best, self.hides)
+        expected = now.rows / now.steps, now.tokens / now.steps
+        return BlockPlan(best, self.stop_below, granted, now.meanwhile, width, False, *expected)
 
     def admit(self, frontiers: Sequence[Frontier], budget: Budget) -> list[int]:
         """Until the step's goodput first drops: a search beyond that would use what its own drafts say."""

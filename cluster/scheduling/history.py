@@ -80,7 +80,7 @@ class History:
     takes longer for the blocks that these ask for; verify, draft: measured costs, None before anything was
     measured; waits: the request's law waits for every block and takes none
     that was drafted before its round, so that nothing hides the wait; foresees: the drafter says during a
-    round what it drafts after every outcome of it.
+    round what it drafts after every outcome of it; apart: it drafts while others compute.
     """
 
     committed: int
@@ -99,6 +99,7 @@ class History:
     draft: DraftCost = field(default_factory=DraftCost)
     waits: bool = False
     foresees: bool = False
+    apart: bool = True
 
     @property
     def begins(self) -> bool:

@@ -23,7 +23,8 @@ class BlockPlan:
     an outcome of this block's round, before it is known; meanwhile: tokens that are decoded without drafts
     while the block is under way, before it is waited for; width: tokens at most that may follow the same
     ones, 1 for a chain. A block has at most length · width tokens. probe: nothing is drafted, though that
-    would pay, to see what a round takes without.
+    would pay, to see what a round takes without. rows, tokens: expected of each of the round's steps, that
+    the sequence puts into it and gets from it; None from a planner that does not expect.
     """
 
     length: int
@@ -32,6 +33,8 @@ class BlockPlan:
     meanwhile: int = 0
     width: int = 1
     probe: bool = False
+    rows: float | None = None
+    tokens: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

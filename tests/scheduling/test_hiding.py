@@ -16,6 +16,7 @@ from cluster.scheduling import (
 )
 from cluster.scheduling.acceptance import outlook
 from cluster.scheduling.rates import planned, promises
+from cluster.speculation.messages import BlockPlan
 from tests.scheduling.helpers import COST, histories, past
 
 HIDING = [planner_of(name, 8, hides=True) for name in PlannerName]
@@ -52,23 +53,42 @@ def test_a_drafter_that_foresees_is_waited_for_by_what_its_wait_exceeds_a_step()
     assert going_on(0.8, 0.1, foresees=True) == replace(going_on(0.8, 0.0), ahead=8)
     # The step that hides it is the one of the block before, which has more rows than a plain one.
     assert [going_on(0.8, wait, foresees=True).meanwhile for wait in (0.15, 0.4, 0.6)] == [0, 1, 2]
-    # In a batch a block that is often late for the next step is not counted on.
-    assert [going_on(0.8, wait, 7, foresees=True).meanwhile for wait in (0.05, 0.2)] == [0, 1]
+    # In a batch as well: who is a little late is waited for by the others.
+    assert going_on(0.8, 0.2, 7, foresees=True).meanwhile == 0
+
+
+def test_a_round_in_which_a_drafter_that_foresees_says_nothing_waits_for_nothing():
+    silent = (Round(8, 0, 0), Round(8, 8, 8)) * 16
+    history = History(50, 1000, silent, verify=COST, draft=DraftCost(0.4), unbroken=9, foresees=True)
+    expected = outlook(history, 8)
+    assert 0.4 < expected.says < 0.6
+    plan = BlockPlan(8, ahead=8)
+    near, far = (
+        planned(replace(history, draft=DraftCost(wait)), expected, plan, True) for wait in (0.0, 0.4)
+    )
+    blind = planned(replace(history, foresees=False), expected, replace(plan, ahead=0), True)
+    plain = planned(history, expected, BlockPlan(0), True)
+    assert near.seconds < far.seconds < plain.seconds + 0.4 * expected.says
+    assert blind.seconds > plain.seconds + 0.3
+    # What is known of the round itself does not depend on how long it takes.
+    assert (near.tokens, near.rows) == (far.tokens, far.rows)
 
 
 def test_after_a_plain_round_nothing_was_foreseen():
-    assert going_on(0.8, 0.1, foresees=True, unbroken=0) == replace(going_on(0.8, 0.1), ahead=8)
+    begins, waits = going_on(0.8, 0.1, foresees=True, unbroken=0), going_on(0.8, 0.1)
+    assert (begins.length, begins.meanwhile) == (waits.length, waits.meanwhile)
+    assert begins.ahead == 8
     history = History(50, 1000, past(8, 8, 32), verify=COST, draft=DraftCost(0.1), foresees=True)
     plan, expected = GoodputPlanner(8, hides=True).plan(history), outlook(history, 8)
     assert (plan.length, plan.meanwhile) == (8, 1)
     plan = replace(plan, meanwhile=0)
     first, later = (planned(replace(history, unbroken=n), expected, plan, True) for n in (0, 1))
     assert first.seconds == pytest.approx(later.seconds + 0.1)
-    # After a round that was to be compared with it goes on all the same; whoever begins pays for half of it.
+    # After a round that was to be compared with it goes on all the same; whoever begins pays for an eighth.
     again, begun = (promises(replace(history, idle=idle), expected, True) for idle in (0, 1))
     assert again == promises(replace(history, unbroken=5), expected, True)
     assert begun[0] == again[0]
-    assert begun[8].seconds == pytest.approx(again[8].seconds + 0.05)
+    assert begun[8].seconds == pytest.approx(again[8].seconds + 0.1 / 8)
 
 
 def test_a_plan_is_judged_as_it_was_made():

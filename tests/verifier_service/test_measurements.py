@@ -66,6 +66,26 @@ def test_steps_are_corrected_without_what_asking_takes_from_them():
     assert measured.draft("apart", apart=False) == DraftCost()
 
 
+def test_who_is_planned_next_is_told_what_was_planned_since_the_last_step():
+    measured = Measurements(COST)
+    for _ in range(200):
+        step(measured, decoding=4, rows=12, keys=0, tokens=8, seconds=0.3)
+    assert measured.others(3) == pytest.approx((9.0, 6.0), rel=0.01)
+    # One of the others stops drafting, another one begins.
+    measured.replanned((4.0, 3.0), (1.0, 1.0))
+    assert measured.others(3) == pytest.approx((6.0, 4.0), rel=0.01)
+    measured.replanned(None, (5.0, 3.0))
+    assert measured.others(3) == pytest.approx((8.0, 5.0), rel=0.01)
+    measured.replanned((5.0, 3.0), (5.0, 3.0))
+    # Steps tell of it sooner or later, and then it is not counted twice.
+    for _ in range(200):
+        step(measured, decoding=4, rows=11, keys=0, tokens=7, seconds=0.3)
+    assert measured.others(4) == pytest.approx((11.0, 7.0), rel=0.01)
+    # A sequence has a row and gets a token, whatever was expected.
+    measured.replanned((90.0, 90.0), (1.0, 1.0))
+    assert measured.others(3) == (3.0, 3.0)
+
+
 def test_waits_are_means_with_the_drafters_own_time_apart():
     measured = Measurements(COST)
     for _ in range(100):

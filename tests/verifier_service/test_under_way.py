@@ -11,6 +11,7 @@ from cluster.speculation.law import COUPLED, NONE, REJECTION
 from cluster.speculation.messages import BlockPlan
 from tests.verifier_service.helpers import accounted, alone, answered
 from verifier_service.batch import Answer
+from verifier_service.under_way import worth_waiting
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,14 @@ class Restless(FixedPlanner):
     def plan(self, history):
         plan = super().plan(history)
         return replace(plan, meanwhile=min(self.meanwhile, max(0, plan.length - 1)))
+
+
+def test_many_who_are_ready_wait_little_for_a_few_and_none_for_nobody():
+    assert worth_waiting(0.03, 8, 0) == 0.0
+    waits = [worth_waiting(0.03, 8 - late, late) for late in range(9)]
+    assert waits == sorted(waits)
+    # All of them together lose what the late ones would: a step each.
+    assert all(8 * wait == pytest.approx(0.03 * late) for late, wait in enumerate(waits))
 
 
 class Held:
