@@ -27,6 +27,8 @@ from verifier_service.spec import VerifierSpec
 
 REMOTE, CHOSEN = "drafter apart", "goodput"
 # Requests at a time.
+# Requests of a turn, over those at a time.
+_WAVES = 3
 LOADS = (1, 4, 16, 64)
 LENGTHS = (2, 4, 8)
 # Kinds of prompts where an eager n-gram drafter is mostly right, and mostly wrong.
@@ -77,7 +79,9 @@ def under_load(
         drafter = DrafterProcess(DrafterSpec(target=spec.model, kind=DrafterKind.NGRAM))
         stack.callback(drafter.kill)
         for concurrent in LOADS:
-            count = max(concurrent, len(KINDS))
+            # Who is done makes room for the next: else answers that end at different times would leave fewer
+            # and fewer, and what is measured would be a batch that runs empty.
+            count = max(concurrent if concurrent == 1 else _WAVES * concurrent, len(KINDS))
             each = [requests(loaded, kind, -(-count // len(KINDS)), tokens) for kind in KINDS]
             asked = [request for group in zip(*each, strict=True) for request in group][:count]
             hello = HelloInfo(loaded.tokenizer_hash, len(loaded.tokenizer), spec.model, "", "load")

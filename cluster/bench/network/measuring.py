@@ -35,6 +35,8 @@ TRIPS = (0.0, 0.5, 1.0, 2.0)
 CONTROL = 1.0
 # Of the throughput at a round trip of 0, at one of CONTROL steps; of the predicted time per token.
 LEAST, MOST_UNHIDDEN, WITHIN = 0.85, 0.7, 0.10
+# Requests of a turn, over those at a time.
+_WAVES = 3
 # Longer than any block takes: sequences that are ready wait for all others.
 _LOCKSTEP_S = 10.0
 
@@ -87,7 +89,9 @@ def measure(
 ) -> Outcome:
     """Edits, where drafts are good: else there would be nothing to lose. Raises RuntimeError when a request
     fails or an answer's tokens are not those of plain decoding."""
-    asked = requests(loaded, "edit", concurrent, tokens)
+    # Who is done makes room for the next, so that a turn is not a batch that runs empty.
+    count = concurrent if concurrent == 1 else _WAVES * concurrent
+    asked = requests(loaded, "edit", count, tokens)
     with ExitStack() as stack:
         loop = Loop()
         stack.callback(loop.close)
