@@ -26,10 +26,9 @@ from verifier_service.drafting.resolver import StaticResolver
 from verifier_service.spec import VerifierSpec
 
 REMOTE, CHOSEN = "drafter apart", "goodput"
-# Requests at a time.
-# Requests of a turn, over those at a time.
-_WAVES = 3
+# Requests at a time, and of a turn over these.
 LOADS = (1, 4, 16, 64)
+_WAVES = 3
 LENGTHS = (2, 4, 8)
 # Kinds of prompts where an eager n-gram drafter is mostly right, and mostly wrong.
 GOOD, USELESS = "edit", "story"
