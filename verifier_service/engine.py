@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import nullcontext
 from typing import Any
 
 from opentelemetry.trace import Tracer
@@ -90,6 +91,7 @@ class Engine:
         self._events: list[tuple[Sequence, GenerationEvent]] = []
         # When the last step ended, and how long was waited since.
         self._ended, self._waited = time.monotonic(), 0.0
+        self._together = drafting.together if drafting is not None else nullcontext
         if drafting is not None:
             drafting.connect(self._inbox.reply)
 
@@ -172,9 +174,10 @@ class Engine:
                         self._fail(sequence, detail, sound=False)
         # First the drafters, then the clients: what the latter cost hides behind the drafting.
         decoding = self._decoding()
-        for sequence in list(active.values()):
-            if sequence.phase is Phase.IDLE:
-                self._rounds.begin(sequence, decoding)
+        with self._together():
+            for sequence in list(active.values()):
+                if sequence.phase is Phase.IDLE:
+                    self._rounds.begin(sequence, decoding)
         self._tell()
 
     def _decoding(self) -> int:

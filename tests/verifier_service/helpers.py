@@ -1,5 +1,7 @@
 """Drafters and ports of every character, and short ways to say what the engine's tests say often."""
 
+import contextlib
+
 import torch
 
 from cluster.speculation.messages import DraftBlock, DrafterIdentity
@@ -91,6 +93,9 @@ class Port:
     def __init__(self, reply):
         self._reply = reply
         self.open_sequences = set()
+
+    def together(self):
+        return contextlib.nullcontext()
 
     def connect(self, deliver):
         self.deliver = deliver

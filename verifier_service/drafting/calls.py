@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 _log = logging.getLogger(__name__)
 
@@ -17,13 +18,28 @@ class Calls:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._left: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
-        self._woken = False
+        self._woken = self._held = False
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Calls that are left within are made when it ends: the loop runs as soon as it is woken, and would
+        find the first of them alone."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+            if self._left:
+                self._wake()
 
     def leave(self, function: Callable[..., None], *arguments: object) -> bool:
         """From any thread; returns at once. False if the loop is closed."""
         if self._loop.is_closed():
             return False
         self._left.append((function, arguments))
+        return self._held or self._wake()
+
+    def _wake(self) -> bool:
         if not self._woken:
             self._woken = True
             try:

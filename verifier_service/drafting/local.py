@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -25,6 +26,9 @@ class LocalDrafting:
         self._deliver: Deliver | None = None
         # Features that no job has brought so far, by sequence.
         self._fused: dict[int, list[Tensor]] = {}
+
+    def together(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def connect(self, deliver: Deliver) -> None:
         self._deliver = deliver

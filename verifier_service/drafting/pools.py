@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 
 from torch import Tensor
 
@@ -18,6 +19,14 @@ class Pools:
             raise ValueError("pools need at least one port")
         self._ports = dict(ports)
         self.names = tuple(ports)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """See DraftingPort."""
+        with ExitStack() as stack:
+            for port in self._ports.values():
+                stack.enter_context(port.together())
+            yield
 
     def connect(self, deliver: Deliver) -> None:
         for port in self._ports.values():

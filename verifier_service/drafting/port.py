@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -101,6 +102,9 @@ class DraftingPort(Protocol):
     def apart(self) -> bool:
         """Whether it drafts while the engine goes on, so that asking takes time from steps, and not before
         `request` returns."""
+
+    def together(self) -> AbstractContextManager[None]:
+        """What is called within goes to the drafters when it ends, in one message rather than many."""
 
     def connect(self, deliver: Deliver) -> None:
         """Tells where replies go; `deliver` may be called from any thread."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import AbstractContextManager
 
 from torch import Tensor
 
@@ -73,6 +74,9 @@ class RemoteDrafting:
     def spread(self) -> dict[str, int]:
         """Open sequences by the replica that drafts for them."""
         return self._sessions.links.spread()
+
+    def together(self) -> AbstractContextManager[None]:
+        return self._calls.together()
 
     def connect(self, deliver: Deliver) -> None:
         self._deliver = deliver

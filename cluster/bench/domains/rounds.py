@@ -7,6 +7,7 @@ answers, since the rounds of one are alike.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -49,6 +50,9 @@ class Watched:
     @property
     def apart(self) -> bool:
         return self._port.apart
+
+    def together(self) -> AbstractContextManager[None]:
+        return self._port.together()
 
     def connect(self, deliver: Deliver) -> None:
         self._deliver = deliver

@@ -31,6 +31,22 @@ async def test_calls_that_wait_together_are_made_in_order_after_one_wake_up():
     assert loop.times == 2
 
 
+async def test_calls_are_held_until_all_that_belong_together_are_left():
+    loop, made = Waking(asyncio.get_running_loop()), []
+    calls = Calls(loop)
+    with calls.together():
+        for number in range(3):
+            assert calls.leave(made.append, number)
+            await asyncio.sleep(0)
+        assert not made
+        assert not loop.times
+    await asyncio.sleep(0)
+    assert (made, loop.times) == ([0, 1, 2], 1)
+    with calls.together():
+        pass
+    assert loop.times == 1
+
+
 async def test_no_call_of_another_thread_is_forgotten():
     calls, made = Calls(asyncio.get_running_loop()), []
 
