@@ -25,9 +25,9 @@ from verifier_service.under_way import UnderWay, overdue
 
 # The name of a port that is the only one.
 _ONLY = "drafters"
-# Rounds after which a sequence that decodes plainly is planned for anew, where about as many share its steps
-# as then, and where not: in a large batch even that costs.
-_RETHINK, _RETHINK_CHANGED = 32, 8
+# Rounds after which a sequence that decodes plainly is planned for anew: as many as share its steps, so that
+# about one of them is in each, within these bounds; the least where fewer or more share them than then.
+_RETHINK_LEAST, _RETHINK_MOST = 8, 32
 # Where at least so many share the steps, whose time plans take, one stands for so many rounds more.
 _MANY, _STANDS = 4, 3
 # Blocks have come when so many times the usual wait is over, or are late for reasons of their own.
@@ -317,7 +317,7 @@ class Rounds:
     def _rests(sequence: Sequence, decoding: int) -> bool:
         """Whether the decision to decode plainly still stands."""
         changed = 4 * abs(decoding - sequence.planned_among) > sequence.planned_among
-        rounds = _RETHINK_CHANGED if changed else _RETHINK
+        rounds = _RETHINK_LEAST if changed else min(max(_RETHINK_LEAST, decoding), _RETHINK_MOST)
         return bool(sequence.pool) and sequence.past_with(sequence.pool).idle % rounds > 0
 
     def _pools_of(self, sequence: Sequence) -> Pools | None:

@@ -101,8 +101,8 @@ def test_a_pool_hears_of_a_sequence_with_its_first_plan_and_not_before(engine_wi
     asked, never = Noted(Scripted(wrong)), Noted(Scripted(wrong))
     answer = alone(engine_with(asked, planned_by=Late()), request)
     assert asked.heard[:2] == ["open", "request"]
-    # Planned anew after 32 plain rounds.
-    assert 10 < asked.heard.count("request") < len(answer.token_ids) - 30
+    # Planned anew after eight plain rounds.
+    assert 10 < asked.heard.count("request") < len(answer.token_ids) - 7
     assert (asked.heard.count("open"), asked.heard[-1], asked.heard.count("close")) == (1, "close", 1)
     alone(engine_with(never, planned_by=Never()), request)
     assert never.heard == []
@@ -143,7 +143,9 @@ def test_who_decodes_plainly_is_planned_for_again_when_the_load_has_changed(engi
     planner = Never()
     engine = engine_with(LocalDrafting(Scripted(wrong)), planned_by=planner)
     alone(engine, request_for(max_tokens=40))
-    assert planner.idle == [0, 32]
+    assert planner.idle == [0, 8, 16, 24, 32]
     planner.idle.clear()
-    answer_all(engine, [request_for(max_tokens=40), request_for("the river", max_tokens=5)])
-    assert planner.idle == [0, 0, 8, 32]
+    # Among many less often, until they are done.
+    short = [request_for("the river", max_tokens=12, seed=seed, ignore_eos=True) for seed in range(19)]
+    answer_all(engine, [request_for(max_tokens=40, ignore_eos=True), *short])
+    assert planner.idle == [0] * 20 + [16, 24, 32]
