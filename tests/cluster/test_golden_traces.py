@@ -40,7 +40,7 @@ def arrived(cluster, traceparent, rounds=0):
         root = any(service == "truedraft-gateway" for service, _ in seen)
         # Each span's parent is in, the client's own aside: it counts as the client's otherwise.
         ids = {span.span_id for span in spans}
-        root = root and sum(span.parent_span_id not in ids for span in spans) == 1
+        root = root and len({span.span_id for span in spans if span.parent_span_id not in ids}) == 1
         complete = root and seen.count(("truedraft-verifier", names.SPAN_ROUND)) >= rounds
         return spans if complete and drafted <= parents else None
 
