@@ -149,7 +149,8 @@ def holds_what_the_stock_model_says(made, drafter):
     layers, projection = read_config(made.folder).layer_ids, read_fusing(made.folder, "float32").projection
     assert drafter.read
     near = 1e-4 if made.dtype == "float32" else 0.05
-    for text, rows in drafter.read.items():
+    # A block may still be drafted when its answer ends.
+    for text, rows in dict(drafter.read).items():
         with torch.inference_mode():
             states = stock(torch.tensor([text]), output_hidden_states=True).hidden_states
             features = torch.cat([states[layer + 1][0, :-1] for layer in layers], dim=-1)

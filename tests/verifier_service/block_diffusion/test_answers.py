@@ -23,17 +23,20 @@ WINDOW = {"layer_types": ["sliding_attention"] * 2, "sliding_window": 12, "use_s
 
 
 @pytest.mark.parametrize(
-    ("selects", "dtype", "width"),
-    [(False, "float32", 1), (True, "float32", 3), (False, "bfloat16", 3), (True, "bfloat16", 1)],
+    ("selects", "dtype", "width", "ahead"),
+    [
+        (False, "float32", 1, False),
+        (True, "float32", 3, True),
+        (False, "bfloat16", 3, False),
+        (True, "bfloat16", 1, True),
+    ],
 )
-def test_answers_are_those_of_plain_decoding(made, asked, loop, selects, dtype, width):
+def test_answers_are_those_of_plain_decoding(made, asked, loop, selects, dtype, width, ahead):
     service = made(selects, dtype)
+    fields = {"block_width": width, "draft_ahead": ahead}
     with (
         serving(service.drafter(), loop) as (address, drafter),
-        verifying(service, address, loop, block_width=width) as (
-            engine,
-            remote,
-        ),
+        verifying(service, address, loop, **fields) as (engine, remote),
     ):
         for sampling in (Sampling(temperature=0.0), WARM):
             requests = asked(sampling=sampling)
@@ -45,8 +48,11 @@ def test_answers_are_those_of_plain_decoding(made, asked, loop, selects, dtype, 
                 sum(getattr(each, name) for each in provenances)
                 for name in ("accepted_tokens", "draft_tokens")
             )
-            # Greedy answers go round in circles that a random drafter does not know.
-            assert (0.02 / width if sampling is WARM else 0) < accepted / drafted < 0.95
+            assert accepted < 0.95 * drafted
+            # Greedy answers go round in circles that a random drafter does not know; and where nobody waits
+            # for a block, how many there are and which depends on the machine.
+            if sampling is WARM and not ahead:
+                assert accepted > 0.02 / width * drafted
             assert not any(each.fallbacks for each in provenances)
         # A block may be under way when its answer ends.
         assert set(remote.dropped) <= {"sequence"}
