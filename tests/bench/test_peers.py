@@ -35,7 +35,9 @@ class Chat(BaseHTTPRequestHandler):
         self.end_headers()
         delta = {"choices": [{"delta": {"content": "word"}}]}
         chunks = [{"choices": [{"delta": {"role": "assistant"}}]}, delta, delta]
-        if not self.server.silent:
+        if self.server.breaking:
+            chunks.append({"error": {"message": "The verifier was lost."}})
+        elif not self.server.silent:
             chunks.append({"choices": [], "usage": {"completion_tokens": 7}})
         for chunk in chunks:
             self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
@@ -48,7 +50,7 @@ class Chat(BaseHTTPRequestHandler):
 @pytest.fixture
 def server():
     with ThreadingHTTPServer(("127.0.0.1", 0), Chat) as made, ThreadPoolExecutor(1) as pool:
-        made.asked, made.failing, made.silent = [], False, False
+        made.asked, made.failing, made.silent, made.breaking = [], False, False, False
         pool.submit(made.serve_forever)
         yield made
         made.shutdown()
@@ -69,7 +71,9 @@ def test_an_endpoint_is_asked_for_all_at_once(server):
     assert all(body["truedraft"] == {"law": "none"} for body in server.asked)
 
 
-@pytest.mark.parametrize(("fault", "words"), [("failing", "503"), ("silent", "how many tokens")])
+@pytest.mark.parametrize(
+    ("fault", "words"), [("failing", "503"), ("silent", "how many tokens"), ("breaking", "verifier was lost")]
+)
 def test_an_answer_that_fails_is_no_figure(server, fault, words):
     setattr(server, fault, True)
     with pytest.raises(RuntimeError, match=words):

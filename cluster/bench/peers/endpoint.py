@@ -63,6 +63,8 @@ class Endpoint:
                 if not data or data == b"[DONE]":
                     continue
                 chunk = json.loads(data)
+                if "error" in chunk:
+                    raise RuntimeError(f"{self.name} broke off an answer: {chunk['error']}")
                 if first is None and any(choice["delta"].get("content") for choice in chunk["choices"]):
                     first = time.perf_counter() - began
                 if chunk.get("usage"):
