@@ -71,6 +71,40 @@ def _softmax_of_path(
         at = above[at]
 
 
+# An array is freed after the last line that names it, whatever addresses were taken of it: so these take arrays,
+# which whoever calls them holds.
+
+
+@compiled()
+def _scored(queries: Floats, keys: Floats, pages: Integers, head: int, scores: Floats) -> None:
+    """scores: [rows · group, tokens], of queries [rows, group, dim] with the keys of all tokens of the pages."""
+    count, width = scores.shape
+    kv_heads, dim = keys.shape[1], keys.shape[2]
+    left, held, out = intp(queries.ctypes.data), intp(keys.ctypes.data), intp(scores.ctypes.data)
+    size = 4 * PAGE * dim
+    for number in range(pages.shape[0]):
+        key = held + (pages[number] * kv_heads + head) * size
+        multiply_lanes(left, dim, count, key, PAGE, out + 4 * number * PAGE, width, dim, False)
+
+
+@compiled()
+def _summed(scores: Floats, values: Floats, pages: Integers, head: int, result: Floats) -> None:
+    """result: [rows, group, dim], of values of all tokens of the pages, by scores [rows · group, tokens]."""
+    count, width = scores.shape
+    kv_heads, dim = values.shape[1], values.shape[3]
+    left, held, into = intp(scores.ctypes.data), intp(values.ctypes.data), intp(result.ctypes.data)
+    size = 4 * PAGE * dim
+    for number in range(pages.shape[0]):
+        value = held + (pages[number] * kv_heads + head) * size
+        part, add, done = left + 4 * number * PAGE, number > 0, 0
+        while dim - done >= PANEL:
+            multiply_panel(part, width, count, value + 4 * done, dim, into + 4 * done, dim, PAGE, add)
+            done += PANEL
+        while done < dim:
+            multiply_lanes(part, width, count, value + 4 * done, dim, into + 4 * done, dim, PAGE, add)
+            done += LANES
+
+
 @compiled()
 def _attend_rows(
     query: Floats,
@@ -98,12 +132,7 @@ def _attend_rows(
     queries, scores = np.empty((rows, group, dim), np.float32), np.zeros((count, width), np.float32)
     result = np.empty((rows, group, dim), np.float32)
     queries[:] = query[:, own]
-    left, score, into = intp(queries.ctypes.data), intp(scores.ctypes.data), intp(result.ctypes.data)
-    key_pages, value_pages = intp(keys.ctypes.data), intp(values.ctypes.data)
-    size = 4 * PAGE * dim
-    for number in range(start, stop):
-        key = key_pages + (pages[number] * kv_heads + head) * size
-        multiply_lanes(left, dim, count, key, PAGE, score + 4 * (number - start) * PAGE, width, dim, False)
+    _scored(queries, keys, pages[start:stop], head, scores)
     for index in range(count):
         mine_row = row + index // group
         position = positions[mine_row]
@@ -117,16 +146,7 @@ def _attend_rows(
         scores[index, (end - start) * PAGE :] = 0
         mine = scores[index, (begin - start) * PAGE : (end - start) * PAGE]
         _softmax(mine, first - begin * PAGE, position + 1 - begin * PAGE)
-    for number in range(start, stop):
-        value = value_pages + (pages[number] * kv_heads + head) * size
-        part = score + 4 * (number - start) * PAGE
-        add, done = number > start, 0
-        while dim - done >= PANEL:
-            multiply_panel(part, width, count, value + 4 * done, dim, into + 4 * done, dim, PAGE, add)
-            done += PANEL
-        while done < dim:
-            multiply_lanes(part, width, count, value + 4 * done, dim, into + 4 * done, dim, PAGE, add)
-            done += LANES
+    _summed(scores, values, pages[start:stop], head, result)
     out[:, own] = result
 
 
