@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from cluster.scheduling import Budget, Calibration, DraftCost, Experience, Round, VerifyCost
 from cluster.scheduling.calibration import BINS, Reach, bin_of
 from cluster.speculation.messages import DraftBlock
 from verifier_service.pricing import Prices, Step
+from verifier_service.waits import Wait
 
 # A new measurement's share of a running mean.
 _SHARE = 0.1
@@ -20,23 +21,6 @@ _LARGEST_RATIO = 2.0
 _EXPERIENCE, _CALIBRATION = 200.0, 200.0
 # Admission uses figures of so many steps ago, so that no draft that it decides on is in them.
 _DELAY = 2
-
-
-@dataclass(slots=True)
-class _Wait:
-    """Running means of what blocks of one drafter were waited for: overhead, and seconds for each token."""
-
-    base: float = 0.0
-    per_token: float = 0.0
-    count: int = 0
-
-    def add(self, length: int, seconds: float, drafting: float) -> None:
-        drafting = min(drafting, seconds)
-        # The first ones may have waited for a drafter that was starting: they count no more than later ones.
-        self.count += 1
-        share = max(_SHARE, 1.0 / self.count)
-        self.base += share * (seconds - drafting - self.base)
-        self.per_token += share * (drafting / length - self.per_token)
 
 
 class Measurements:
@@ -52,7 +36,7 @@ class Measurements:
 
     def __init__(self, profile: VerifyCost | None) -> None:
         self.verify = profile
-        self._waits: dict[str, _Wait] = {}
+        self._waits: dict[str, Wait] = {}
         self._experience: dict[tuple[str, str], Experience] = {}
         self._tried = [0.0] * BINS
         self._accepted = [0.0] * BINS
@@ -73,17 +57,17 @@ class Measurements:
         return {
             "step_ms": {str(rows): 1e3 * seconds for rows, seconds in steps.items()},
             "overhead_ms": {"step": 1e3 * cost.overhead} if cost is not None else {},
-            "wait_ms": {name: 1e3 * wait.base for name, wait in list(self._waits.items())},
+            "wait_ms": {name: 1e3 * wait.line[0] for name, wait in list(self._waits.items())},
             "asking_ms": {name: 1e3 * self.prices.of(name) for name in list(self._waits)},
         }
 
     def draft(self, drafter: str, apart: bool = True) -> DraftCost:
         """What a block of this drafter costs. apart: it drafts while the engine goes on."""
-        wait = self._waits.get(drafter, _Wait())
+        wait = self._waits.get(drafter)
+        base, per_token = wait.line if wait is not None else (0.0, 0.0)
         if not apart:
-            return DraftCost(wait.base, wait.per_token)
-        compared = self.prices.compared(drafter)
-        return DraftCost(wait.base, wait.per_token, self.prices.of(drafter), compared)
+            return DraftCost(base, per_token)
+        return DraftCost(base, per_token, self.prices.of(drafter), self.prices.compared(drafter))
 
     def experience(self, domain: str, drafter: str) -> Experience:
         """What drafts came to in requests that are over or under way."""
@@ -91,7 +75,7 @@ class Measurements:
 
     def waited(self, drafter: str, length: int, seconds: float, drafting: float) -> None:
         """A block was there after `seconds`, of which its drafter took `drafting`; length: as planned."""
-        self._waits.setdefault(drafter, _Wait()).add(length, seconds, drafting)
+        self._waits.setdefault(drafter, Wait()).add(length, seconds, drafting)
 
     def decided(self, domain: str, drafter: str, past: Round) -> None:
         """A round with a block is over."""

@@ -87,6 +87,7 @@ def _probes(history: History, gain: float) -> bool:
     drafting."""
     compared = history.draft.compared
     if compared is None:
-        return False
+        # Nothing is drafted ahead, and nothing but the step's own time is to be seen.
+        return _PROBES_KNOWN * history.unbroken >= gain
     share = _PROBES if compared < _KNOWN else _PROBES_KNOWN
     return share * history.unbroken >= gain + _CATCH_UP

@@ -45,7 +45,7 @@ class LocalDrafting:
         if self._deliver is None:
             raise ValueError("connect before the first ticket")
         asked = within(self._drafter.context, ticket.base, ticket.length, self._drafter.longest)
-        began = time.perf_counter()
+        began = time.monotonic()
         block, fallback, detail = None, None, ""
         fused = self._fused.pop(ticket.sequence, None)
         rows = torch.cat(fused) if fused else None
@@ -57,7 +57,7 @@ class LocalDrafting:
         except Exception as error:
             # Whatever it is, it must not reach the engine: the sequence goes on without.
             fallback, detail = Fallback.DRAFTER_FAULT, f"{type(error).__name__}: {error}"
-        elapsed = time.perf_counter() - began
+        arrived = time.monotonic()
         self._deliver(
             DraftReply(
                 ticket.sequence,
@@ -66,9 +66,10 @@ class LocalDrafting:
                 self._identity,
                 fallback,
                 detail,
-                elapsed,
+                arrived - began,
                 asked=asked,
                 certain=self._drafter.certain,
+                arrived=arrived,
             )
         )
 
