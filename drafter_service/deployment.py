@@ -13,6 +13,7 @@ from ray import serve
 
 from cluster.checkpoints import load_model, load_tokenizer, resolve, tokenizer_hash
 from cluster.drafting import Drafter, NgramDrafter
+from cluster.kernels.packed import pack
 from cluster.passing_thread import in_passing_thread
 from cluster.telemetry.logs import log_as_json
 from cluster.telemetry.setup import setup, shutdown
@@ -52,6 +53,9 @@ def load(spec: DrafterSpec) -> Loaded:
     if own != shared:
         raise ValueError(f"the tokenizer of {spec.model} is {own}, that of its target {spec.target} {shared}")
     model = load_model(checkpoint, spec.dtype, spec.device)
+    if spec.device == "cpu" and spec.dtype == "float32":
+        # A block has too few rows for torch's products.
+        pack(model)
     context = int(model.config.get_text_config().max_position_embeddings)
     drafter = CausalLmDrafter(model, checkpoint.reference, checkpoint.revision, context, vocab_size)
     return Loaded(drafter, shared, vocab_size)

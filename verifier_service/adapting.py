@@ -8,7 +8,7 @@ from typing import cast
 from torch import Tensor, nn
 
 from cluster.checkpoints.adapters import Adapter
-from verifier_service.packing import PackedLinear
+from cluster.kernels.packed import PackedLinear
 
 _HEAD = "lm_head"
 

@@ -12,7 +12,7 @@ from cluster.checkpoints.adapters import read_adapter
 from cluster.checkpoints.loading import load_model
 from cluster.checkpoints.registry import Checkpoint, resolve
 from cluster.drafting.block_diffusion import Fusing
-from verifier_service.packing import quantize
+from cluster.kernels.packed import quantize
 from verifier_service.spec import INT8, VerifierSpec
 from verifier_service.target import TargetModel
 from verifier_service.tensor_parallel.ranks import Ranks

@@ -16,9 +16,10 @@ from transformers import PreTrainedModel
 from cluster.checkpoints.adapters import Adapter
 from cluster.drafting.block_diffusion import Fusing
 from cluster.drafting.features import LayerTaps
+from cluster.kernels import packed
 from cluster.kernels.attention import PAGE
 from cluster.speculation.provenance import Numerics
-from verifier_service import attention, packing
+from verifier_service import attention
 from verifier_service.adapting import adapt
 from verifier_service.attention import Batch, Segment
 from verifier_service.decoder import Decoder, can_decode
@@ -106,7 +107,7 @@ class TargetModel:
             attention.register()
             model.set_attn_implementation(attention.NAME)
             if self._ours:
-                packing.pack(model, integers)
+                packed.pack(model, integers)
         else:
             # Its weights were taken over.
             model.model.layers = None

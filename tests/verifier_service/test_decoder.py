@@ -9,7 +9,7 @@ from tests.verifier_service.families import random_model
 from tests.verifier_service.test_target import FAMILIES, GROUPED, NEXT, PROMPT
 from verifier_service import decoder
 from verifier_service.decoder import can_decode
-from verifier_service.packing import quantize
+from cluster.kernels.packed import quantize
 from verifier_service.target import Rows, TargetModel
 
 OWN = {

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from cluster.checkpoints import load_model, resolve
-from verifier_service import packing, target
+from cluster.kernels import packed
+from verifier_service import target
 from verifier_service.invariance import rows_are_invariant
 from verifier_service.target import TargetModel
 
@@ -67,7 +68,7 @@ class RowCounting(nn.Module):
 
 
 def test_a_linear_that_is_not_invariant_is_found(tiny_path, monkeypatch):
-    monkeypatch.setattr(packing, "PackedLinear", RowCounting)
+    monkeypatch.setattr(packed, "PackedLinear", RowCounting)
     monkeypatch.setattr(target, "can_decode", lambda model: False)
     model = TargetModel(load_model(resolve(str(tiny_path)), "float32", "cpu"), "w", threads=1)
     assert not rows_are_invariant(model)

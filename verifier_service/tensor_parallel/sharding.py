@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from verifier_service.packing import PackedLinear
+from cluster.kernels.packed import PackedLinear
 from verifier_service.tensor_parallel.ranks import Ranks
 
 _COLWISE, _ROWWISE = "colwise", "rowwise"

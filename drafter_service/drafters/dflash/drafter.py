@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
+import numba
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from cluster.drafting.drafter import DraftingError, DraftJob, within
 from cluster.drafting.features import FeaturesInfo
+from cluster.kernels.packed import PackedLinear, pack
 from cluster.speculation.messages import DraftBlock, SessionSpec
 from drafter_service.drafters.dflash.loading import Borrowed
 from drafter_service.drafters.dflash.model import BlockDiffusionModel, Context
@@ -31,7 +34,8 @@ class BlockDiffusionDrafter:
     """A DFlash or DFlash 2 network. It needs the fused features of every committed token but the last, which
     come with the jobs; where some are missing it has nothing to say.
 
-    model, revision: of the drafter's checkpoint; features: what it reads; vocab_size: ids of the tokenizer,
+    On a CPU in float32 the network's products are our own kernels from here on: a block has too few rows for
+    torch's. model, revision: of the drafter's checkpoint; features: what it reads; vocab_size: ids of the tokenizer,
     padding rows of the head beyond it are never proposed; context: positions that the target can see.
     """
 
@@ -56,6 +60,11 @@ class BlockDiffusionDrafter:
         self._layers = len(network.layers)
         self._memory = network.config.memory
         self._sessions: dict[int, _Session] = {}
+        weight = borrowed.head
+        self._packed = weight.device.type == "cpu" and weight.dtype == torch.float32
+        if self._packed:
+            pack(network)
+        self._head = PackedLinear(weight, None) if self._packed else partial(F.linear, weight=weight)
 
     def open(self, spec: SessionSpec) -> None:
         self._sessions[spec.sequence] = _Session(
@@ -70,6 +79,9 @@ class BlockDiffusionDrafter:
 
     @torch.inference_mode()
     def _draft(self, session: _Session, job: DraftJob) -> DraftBlock:
+        if self._packed:
+            # Each thread has a number of its own.
+            numba.set_num_threads(min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))
         if job.committed:
             session.tokens += len(job.committed)
             session.anchor = job.committed[-1]
@@ -120,7 +132,7 @@ class BlockDiffusionDrafter:
     def _logits(self, rows: Tensor) -> Tensor:
         """[g, d] -> [g, Vd], in the weights' precision."""
         config = self._network.config
-        logits = F.linear(rows, self._borrowed.head) * config.output_multiplier
+        logits: Tensor = self._head(rows) * config.output_multiplier
         if config.softcap > 0.0:
             logits = torch.tanh(logits / config.softcap) * config.softcap
         if self._borrowed.draft_ids is None:
