@@ -71,13 +71,13 @@ def _softmax_of_path(
         at = above[at]
 
 
-# An array is freed after the last line that names it, whatever addresses were taken of it: so these take arrays,
-# which whoever calls them holds.
+# An array is freed after the last line that names it, whatever addresses were taken of it: so these take
+# arrays, which whoever calls them holds.
 
 
 @compiled()
 def _scored(queries: Floats, keys: Floats, pages: Integers, head: int, scores: Floats) -> None:
-    """scores: [rows · group, tokens], of queries [rows, group, dim] with the keys of all tokens of the pages."""
+    """scores: [rows · group, tokens], of queries [rows, group, dim] with the keys of the pages' tokens."""
     count, width = scores.shape
     kv_heads, dim = keys.shape[1], keys.shape[2]
     left, held, out = intp(queries.ctypes.data), intp(keys.ctypes.data), intp(scores.ctypes.data)
@@ -89,7 +89,7 @@ def _scored(queries: Floats, keys: Floats, pages: Integers, head: int, scores: F
 
 @compiled()
 def _summed(scores: Floats, values: Floats, pages: Integers, head: int, result: Floats) -> None:
-    """result: [rows, group, dim], of values of all tokens of the pages, by scores [rows · group, tokens]."""
+    """result: [rows, group, dim], of the values of the pages' tokens, by scores [rows · group, tokens]."""
     count, width = scores.shape
     kv_heads, dim = values.shape[1], values.shape[3]
     left, held, into = intp(scores.ctypes.data), intp(values.ctypes.data), intp(result.ctypes.data)

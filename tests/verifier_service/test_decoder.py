@@ -5,11 +5,11 @@ import copy
 import pytest
 import torch
 
+from cluster.kernels.packed import quantize
 from tests.verifier_service.families import random_model
 from tests.verifier_service.test_target import FAMILIES, GROUPED, NEXT, PROMPT
 from verifier_service import decoder
 from verifier_service.decoder import can_decode
-from cluster.kernels.packed import quantize
 from verifier_service.target import Rows, TargetModel
 
 OWN = {

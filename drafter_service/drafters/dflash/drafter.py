@@ -35,8 +35,9 @@ class BlockDiffusionDrafter:
     come with the jobs; where some are missing it has nothing to say.
 
     On a CPU in float32 the network's products are our own kernels from here on: a block has too few rows for
-    torch's. model, revision: of the drafter's checkpoint; features: what it reads; vocab_size: ids of the tokenizer,
-    padding rows of the head beyond it are never proposed; context: positions that the target can see.
+    torch's. model, revision: of the drafter's checkpoint; features: what it reads; vocab_size: ids of the
+    tokenizer, padding rows of the head beyond it are never proposed; context: positions that the target can
+    see.
     """
 
     certain = False
