@@ -6,12 +6,16 @@ how many rows came along. Ours does neither.
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 import torch
+from numba.core import config
 from torch import Tensor, nn
 
 from cluster.kernels.linear import integers_of, linear, pack_weight
 from cluster.kernels.tile import PANEL
+
+_MOST_THREADS: int = config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
 
 
 class PackedLinear(nn.Module):
@@ -24,6 +28,8 @@ class PackedLinear(nn.Module):
         self.bias = bias
 
     def forward(self, x: Tensor) -> Tensor:
+        # Numba has a number for each thread that calls it, torch one for all of them.
+        numba.set_num_threads(min(torch.get_num_threads(), _MOST_THREADS))
         rows = x.reshape(-1, self.in_features).contiguous()
         y = np.empty((rows.shape[0], self._panels.values.shape[0] * PANEL), np.float32)
         linear(rows.numpy(), self._panels, y)

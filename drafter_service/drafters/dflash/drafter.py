@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import numba
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -62,10 +61,10 @@ class BlockDiffusionDrafter:
         self._memory = network.config.memory
         self._sessions: dict[int, _Session] = {}
         weight = borrowed.head
-        self._packed = weight.device.type == "cpu" and weight.dtype == torch.float32
-        if self._packed:
+        self._head: Callable[[Tensor], Tensor] = partial(F.linear, weight=weight)
+        if weight.device.type == "cpu" and weight.dtype == torch.float32:
             pack(network)
-        self._head = PackedLinear(weight, None) if self._packed else partial(F.linear, weight=weight)
+            self._head = PackedLinear(weight, None)
 
     def open(self, spec: SessionSpec) -> None:
         self._sessions[spec.sequence] = _Session(
@@ -80,9 +79,6 @@ class BlockDiffusionDrafter:
 
     @torch.inference_mode()
     def _draft(self, session: _Session, job: DraftJob) -> DraftBlock:
-        if self._packed:
-            # Each thread has a number of its own.
-            numba.set_num_threads(min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))
         if job.committed:
             session.tokens += len(job.committed)
             session.anchor = job.committed[-1]
@@ -133,7 +129,7 @@ class BlockDiffusionDrafter:
     def _logits(self, rows: Tensor) -> Tensor:
         """[g, d] -> [g, Vd], in the weights' precision."""
         config = self._network.config
-        logits: Tensor = self._head(rows) * config.output_multiplier
+        logits = self._head(rows) * config.output_multiplier
         if config.softcap > 0.0:
             logits = torch.tanh(logits / config.softcap) * config.softcap
         if self._borrowed.draft_ids is None:
