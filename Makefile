@@ -93,13 +93,13 @@ rows: setup ## check that logits of thousands of rows do not depend on their bat
 
 capacity: setup ## 320 requests in a cache for 16 on a real model: pages held, and tokens after preemption
 	@TRUEDRAFT_MODEL=smollm2-135m-instruct $(BIN)/python -m pytest --timeout 3000 -s \
-		tests/verifier_service/test_capacity.py -k cache_for_16 $(ARGS)
+		tests/verifier_service/cache/test_capacity.py -k cache_for_16 $(ARGS)
 
 distribution: setup ## check at length that strict laws keep the target's distribution
 	@$(BIN)/python -m cluster.checks.distribution $(ARGS)
 
 parameters: setup ## check 200 random combinations of parameters against plain decoding
-	@TRUEDRAFT_EXAMPLES=200 $(BIN)/python -m pytest tests/verifier_service/test_parameters.py $(ARGS)
+	@TRUEDRAFT_EXAMPLES=200 $(BIN)/python -m pytest tests/verifier_service/requests/test_parameters.py $(ARGS)
 
 audit: setup ## check at length that live audits find planted faults and raise no false alarm
 	@$(BIN)/truedraft bench audit $(ARGS)

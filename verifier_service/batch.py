@@ -12,7 +12,7 @@ from cluster.speculation.request import (
     GenerationRequest,
     TokenLogprob,
 )
-from verifier_service.engine import Engine
+from verifier_service.engine.engine import Engine
 
 
 @dataclass(slots=True)

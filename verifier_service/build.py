@@ -28,17 +28,17 @@ from cluster.telemetry.labels import Domains
 from verifier_service.audit.auditor import Auditor
 from verifier_service.drafting.pools import Pools
 from verifier_service.drafting.port import DraftingPort
-from verifier_service.engine import Engine
-from verifier_service.invariance import rows_are_invariant
+from verifier_service.engine.engine import Engine
 from verifier_service.limits import Limits
-from verifier_service.loading import checkpoint_of, load_weights, target_of
-from verifier_service.metering import Meters
-from verifier_service.profiling import profile
+from verifier_service.measuring.metering import Meters
 from verifier_service.spec import VerifierSpec
-from verifier_service.target import TargetModel
+from verifier_service.target.invariance import rows_are_invariant
+from verifier_service.target.loading import checkpoint_of, load_weights, target_of
+from verifier_service.target.profiling import profile
+from verifier_service.target.target import TargetModel
+from verifier_service.target.uncertainty import logit_discrepancy
 from verifier_service.tensor_parallel.ranks import Ranks, free_port
 from verifier_service.tensor_parallel.sharding import check_divisible
-from verifier_service.uncertainty import logit_discrepancy
 
 log = logging.getLogger(__name__)
 

@@ -26,9 +26,9 @@ from verifier_service.drafting.pools import Pools
 from verifier_service.drafting.port import DraftingPort
 from verifier_service.drafting.remote import HelloInfo, RemoteDrafting
 from verifier_service.drafting.serve_resolver import ServeResolver
-from verifier_service.pacing import Outbox
+from verifier_service.requests.pacing import Outbox
 from verifier_service.spec import DraftingMode, VerifierSpec
-from verifier_service.tensor_parallel.actors import RankActors
+from verifier_service.target.actors import RankActors
 
 _log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from cluster.speculation.request import GenerationEvent, GenerationRequest
 from cluster.speculation.sampling import Sampling
 from verifier_service.batch import Answer
 from verifier_service.build import LoadedTarget
-from verifier_service.engine import Engine
+from verifier_service.engine.engine import Engine
 
 # Contestants that several measurements have.
 OFF, LOCAL = "no speculation", "drafter in process"

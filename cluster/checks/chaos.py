@@ -38,7 +38,7 @@ from verifier_service.build import LoadedTarget, build_engine, load_target
 from verifier_service.drafting.port import Fallback
 from verifier_service.drafting.remote import HelloInfo, RemoteDrafting
 from verifier_service.drafting.resolver import StaticResolver
-from verifier_service.engine import Engine
+from verifier_service.engine.engine import Engine
 from verifier_service.spec import VerifierSpec
 
 _TOKENS = 48

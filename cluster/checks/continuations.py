@@ -19,7 +19,7 @@ from cluster.speculation.noise import DraftField, Noise, Purpose, derive_key
 from cluster.speculation.proposal import SparseRow, pack, truncate
 from cluster.speculation.race import GumbelField
 from cluster.speculation.sampling import Sampling, target_probs
-from verifier_service.target import Rows, TargetModel
+from verifier_service.target.target import Rows, TargetModel
 from verifier_service.verification import verify
 from verifier_service.verification.kernel import draw
 

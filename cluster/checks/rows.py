@@ -19,10 +19,10 @@ from cluster.bench.prompts import VARIED
 from cluster.checkpoints import DEFAULT_REFERENCE
 from cluster.kernels.attention import PAGE
 from verifier_service.build import LoadedTarget, load_target
-from verifier_service.kv_cache import SequenceCache
-from verifier_service.prefixes import PageNames
+from verifier_service.cache.kv_cache import SequenceCache
+from verifier_service.cache.prefixes import PageNames
 from verifier_service.spec import VerifierSpec
-from verifier_service.target import Rows, TargetModel
+from verifier_service.target.target import Rows, TargetModel
 
 # Rows of a step: blocks of drafts, then chunks of prompts.
 SIZES = (2, 5, 9, 17, 64, 300)

@@ -32,7 +32,7 @@ from cluster.telemetry.metrics import start_metrics
 from verifier_service.batch import Answer, answer_all
 from verifier_service.build import LoadedTarget, build_engine, load_target
 from verifier_service.drafting.local import LocalDrafting
-from verifier_service.engine import Engine
+from verifier_service.engine.engine import Engine
 from verifier_service.spec import VerifierSpec
 
 # How much memory may grow after the warm-up.

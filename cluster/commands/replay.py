@@ -25,7 +25,7 @@ from verifier_service.audit.replay import Replay, Replayed
 from verifier_service.audit.subject import Subject
 from verifier_service.build import LoadedTarget, build_engine, load_target
 from verifier_service.spec import DraftingMode, VerifierSpec
-from verifier_service.uncertainty import logit_discrepancy
+from verifier_service.target.uncertainty import logit_discrepancy
 
 # Logits of a float32 model by other kernels, or more threads, were seen to differ by as much.
 _OTHER_KERNELS = 1e-4

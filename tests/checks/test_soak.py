@@ -6,7 +6,7 @@ from cluster.checks import soak as soaking
 from cluster.checks.soak import FLAT, Outcome, soak
 from cluster.speculation.catalogue import LAWS
 from verifier_service.build import load_target
-from verifier_service.composing import compose
+from verifier_service.engine.composing import compose
 from verifier_service.spec import VerifierSpec
 
 
@@ -44,12 +44,12 @@ def test_a_wrong_token_is_found(spec, monkeypatch):
                 broken.append(rows)
         return batch
 
-    monkeypatch.setattr("verifier_service.engine.compose", wrong)
+    monkeypatch.setattr("verifier_service.engine.engine.compose", wrong)
     # What the answers are compared with is right.
     compare = soaking._compare
 
     def right(*args):
-        monkeypatch.setattr("verifier_service.engine.compose", compose)
+        monkeypatch.setattr("verifier_service.engine.engine.compose", compose)
         compare(*args)
 
     monkeypatch.setattr(soaking, "_compare", right)

@@ -6,7 +6,7 @@ from hypothesis import given
 from cluster.scheduling import Experience, History, Round
 from cluster.scheduling.acceptance import measured, outlook
 from tests.scheduling.helpers import RESCUED, histories, past
-from verifier_service.measurements import Measurements
+from verifier_service.measuring.measurements import Measurements
 
 
 @given(histories)

@@ -8,7 +8,7 @@ import pytest
 
 from cluster.scheduling import DraftCost, Experience, GoodputPlanner, History, Round, choose
 from tests.scheduling.helpers import COST
-from verifier_service.measurements import Measurements
+from verifier_service.measuring.measurements import Measurements
 
 
 def simulated(chances, costs, rounds=600, seed=0, pinned=""):

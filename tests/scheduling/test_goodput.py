@@ -7,7 +7,7 @@ import pytest
 
 from cluster.scheduling import DraftCost, Experience, FixedPlanner, GoodputPlanner, History, Round, VerifyCost
 from tests.scheduling.helpers import CHEAP, COST, RESCUED, past
-from verifier_service.measurements import Measurements
+from verifier_service.measuring.measurements import Measurements
 
 
 def best_fixed(acceptance, draft, most=8):

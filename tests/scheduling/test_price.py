@@ -12,8 +12,8 @@ from cluster.scheduling.acceptance import outlook
 from cluster.scheduling.rates import promises
 from cluster.speculation.messages import BlockPlan
 from tests.scheduling.helpers import CHEAP, COST, histories, past
-from verifier_service.measurements import Measurements
-from verifier_service.pricing import Step
+from verifier_service.measuring.measurements import Measurements
+from verifier_service.measuring.pricing import Step
 
 
 def test_costs_are_linear_between_and_beyond_what_was_measured():

@@ -8,7 +8,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from cluster.speculation.noise import Noise
 from cluster.speculation.sampling import target_probs
-from verifier_service.target import TargetModel
+from verifier_service.target.target import TargetModel
 
 GROUPED = {"num_key_value_heads": 2, "head_dim": 16}
 SLIDING = {"sliding_window": 24}

@@ -19,7 +19,7 @@ from cluster.speculation.noise import Noise
 from cluster.speculation.request import GenerationRequest
 from cluster.speculation.sampling import Sampling
 from verifier_service.audit.subject import Subject
-from verifier_service.uncertainty import uncertain
+from verifier_service.target.uncertainty import uncertain
 
 # Finished answers that wait for an idle moment; what does not fit is not replayed.
 _WAITING = 64

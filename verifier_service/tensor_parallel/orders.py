@@ -10,8 +10,8 @@ from typing import cast
 
 from torch import Tensor
 
-from verifier_service.attention import Batch
-from verifier_service.kv_cache import Change, KVPool, SequenceCache
+from verifier_service.cache.kv_cache import Change, KVPool, SequenceCache
+from verifier_service.layers.attention import Batch
 from verifier_service.tensor_parallel.ranks import Ranks
 
 

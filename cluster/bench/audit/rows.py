@@ -22,7 +22,7 @@ from cluster.speculation.sampling import Sampling, target_probs
 from verifier_service.batch import answer_all
 from verifier_service.build import LoadedTarget, build_engine, load_target
 from verifier_service.spec import DraftingMode, VerifierSpec
-from verifier_service.target import Rows
+from verifier_service.target.target import Rows
 
 # Tokens of an answer, and the most probable tokens that are kept of each row.
 TOKENS = 160

@@ -30,7 +30,7 @@ from verifier_service.batch import Answer, answer_all
 from verifier_service.build import LoadedTarget, build_engine, load_target
 from verifier_service.drafting.local import LocalDrafting
 from verifier_service.drafting.pools import Pools
-from verifier_service.engine import Engine
+from verifier_service.engine.engine import Engine
 from verifier_service.spec import VerifierSpec
 
 NGRAM = "ngram"

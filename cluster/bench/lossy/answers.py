@@ -26,8 +26,8 @@ from cluster.speculation.noise import DraftField, Noise, Purpose, derive_key
 from cluster.speculation.proposal import pack, truncate
 from cluster.speculation.sampling import Sampling, target_probs
 from verifier_service.build import LoadedTarget
-from verifier_service.kv_cache import SequenceCache
-from verifier_service.target import Rows
+from verifier_service.cache.kv_cache import SequenceCache
+from verifier_service.target.target import Rows
 from verifier_service.verification import verify
 from verifier_service.verification.truncation import truncated
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cluster.speculation.sampling import Sampling, target_probs
-from verifier_service.target import TargetModel
+from verifier_service.target.target import TargetModel
 
 # Tokens that the short-sighted drafter sees: enough for grammar, too few for the task.
 SIGHT = 8

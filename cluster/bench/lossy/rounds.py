@@ -16,7 +16,7 @@ from cluster.speculation.messages import DraftBlock
 from cluster.speculation.noise import DraftField, Noise, Purpose, derive_key
 from cluster.speculation.proposal import pack, truncate
 from cluster.speculation.sampling import Sampling, target_probs
-from verifier_service.target import Rows, TargetModel
+from verifier_service.target.target import Rows, TargetModel
 from verifier_service.verification import verify
 
 # Drafts of a round.

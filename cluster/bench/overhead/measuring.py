@@ -37,7 +37,7 @@ from cluster.telemetry.setup import setup
 from verifier_service.batch import answer_all
 from verifier_service.build import LoadedTarget, build_engine
 from verifier_service.drafting.local import LocalDrafting
-from verifier_service.engine import Engine
+from verifier_service.engine.engine import Engine
 from verifier_service.spec import VerifierSpec
 
 _ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"

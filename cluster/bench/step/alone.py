@@ -10,7 +10,7 @@ import torch
 
 from cluster.bench.statistics import Ratio, paired_ratio
 from cluster.kernels.attention import PAGE
-from verifier_service.target import Rows, TargetModel
+from verifier_service.target.target import Rows, TargetModel
 
 # The most that they may cost.
 BLOCK_TARGET, ROW_TARGET = 1.4, 2.5

@@ -22,9 +22,9 @@ from verifier_service.audit.auditor import Auditor
 from verifier_service.batch import answer_all
 from verifier_service.build import LoadedTarget, build_engine
 from verifier_service.drafting.local import LocalDrafting
-from verifier_service.engine import Engine
+from verifier_service.engine.engine import Engine
 from verifier_service.spec import VerifierSpec
-from verifier_service.target import TargetModel
+from verifier_service.target.target import TargetModel
 from verifier_service.verification import verify_together
 
 _ROUNDS = 4

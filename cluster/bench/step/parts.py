@@ -28,8 +28,8 @@ from cluster.speculation.proposal import pack, truncate
 from cluster.speculation.race import winners
 from cluster.speculation.sampling import Sampling, target_probs
 from verifier_service.build import LoadedTarget
-from verifier_service.kv_cache import SequenceCache
-from verifier_service.target import Rows, TargetModel
+from verifier_service.cache.kv_cache import SequenceCache
+from verifier_service.target.target import Rows, TargetModel
 from verifier_service.verification import verify_together
 
 # Temperature 1 without truncation.

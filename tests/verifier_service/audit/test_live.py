@@ -10,12 +10,12 @@ from cluster.drafting import NgramDrafter
 from cluster.speculation.law import BLOCK, COUPLED, NONE, REJECTION
 from cluster.speculation.sampling import Sampling
 from tests.verifier_service.helpers import Mimic, alone
-from verifier_service import deciding
 from verifier_service.audit.replay import Replay
 from verifier_service.audit.subject import Subject
 from verifier_service.batch import answer_all
 from verifier_service.build import build_engine
 from verifier_service.drafting.local import LocalDrafting
+from verifier_service.engine import deciding
 
 FEW = Sampling(temperature=1.0, top_k=3)
 

@@ -25,7 +25,7 @@ from verifier_service.batch import answer_all
 from verifier_service.build import build_engine
 from verifier_service.drafting.remote import HelloInfo, RemoteDrafting
 from verifier_service.drafting.resolver import StaticResolver
-from verifier_service.target import TargetModel
+from verifier_service.target.target import TargetModel
 
 SPOKEN = range(300, 308)
 # Flat enough that the noise, which both sides share under coupled, decides often.

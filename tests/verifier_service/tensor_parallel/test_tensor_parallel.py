@@ -18,12 +18,12 @@ from cluster.speculation.law import COUPLED, NONE
 from cluster.speculation.provenance import Claim
 from cluster.speculation.request import Failed
 from tests.verifier_service.families import FAMILIES, random_model, reference
-from verifier_service import target as target_module
 from verifier_service.batch import Answer, answer_all
 from verifier_service.build import build_engine, load_target
 from verifier_service.drafting.local import LocalDrafting
-from verifier_service.target import TargetModel
-from verifier_service.tensor_parallel.following import run_rank
+from verifier_service.target import target as target_module
+from verifier_service.target.following import run_rank
+from verifier_service.target.target import TargetModel
 from verifier_service.tensor_parallel.sharding import check_divisible
 
 TEXT = [(5 * i * i + 1) % 500 for i in range(150)]

@@ -1,0 +1,1 @@
+"""Keys and values of all sequences, in pages that requests of one tenant share by name."""

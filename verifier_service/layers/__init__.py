@@ -1,0 +1,1 @@
+"""How a target's layers are computed, so that a row's bits follow from its own prefix alone."""

@@ -1,0 +1,1 @@
+"""What the engine measures and counts while it serves, and what of it planners are shown."""
