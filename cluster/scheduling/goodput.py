@@ -64,6 +64,8 @@ class GoodputPlanner:
         hides = self.hides and width == 1
         granted = ahead(history, best, self.most, outlooks[width].guessed[best]) if hides else 0
         now = promise(history, outlooks[width], best, self.hides)
+        if history.at_once and best:
+            now = now.mixed(promised[1][0], 1.0 - outlooks[width].says)
         expected = now.rows / now.steps, now.tokens / now.steps
         return BlockPlan(best, self.stop_below, granted, now.meanwhile, width, False, *expected)
 

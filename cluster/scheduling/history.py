@@ -80,7 +80,8 @@ class History:
     takes longer for the blocks that these ask for; verify, draft: measured costs, None before anything was
     measured; waits: the request's law waits for every block and takes none
     that was drafted before its round, so that nothing hides the wait; foresees: the drafter says during a
-    round what it drafts after every outcome of it; apart: it drafts while others compute.
+    round what it drafts after every outcome of it; apart: it drafts while others compute; at_once: where it
+    has nothing it says so before anybody waits, and the round is planned anew without it.
     """
 
     committed: int
@@ -100,6 +101,7 @@ class History:
     waits: bool = False
     foresees: bool = False
     apart: bool = True
+    at_once: bool = False
 
     @property
     def begins(self) -> bool:

@@ -11,6 +11,8 @@ from cluster.speculation.messages import BlockPlan
 
 # A wait shorter than this share of a step does not make up for what decoding on loses.
 _WAIT = 0.1
+# How seldom a drafter is taken to say anything at least.
+_SAYS_LEAST = 0.02
 # Rounds that follow each other, the first of which finds nothing foreseen, are taken to be at most so many.
 _RUN = 8
 
@@ -85,6 +87,9 @@ def planned(history: History, expected: Outlook, plan: BlockPlan, hides: bool) -
 def _wait(history: History, expected: Outlook, k: int, hides: bool, foreseen: bool) -> float:
     """Seconds, with nothing guessed. foreseen: the round before had a block as well."""
     wait = history.draft.of(k)
+    if history.at_once:
+        # It was asked so often before it said something.
+        return wait / max(_SAYS_LEAST, expected.says)
     # One that foresees drafts during that round's step, but no trees.
     if not (hides and foreseen and history.foresees and not expected.tree and k):
         return wait
@@ -95,7 +100,9 @@ def _wait(history: History, expected: Outlook, k: int, hides: bool, foreseen: bo
 
 def _spoken(history: History, expected: Outlook) -> tuple[Outlook, float]:
     """Of rounds that have a draft, and the share of those that have none and are not waited for: where the
-    drafter foresees, that is known at once."""
+    drafter foresees, that is known at once. Rounds that are planned anew are none."""
+    if history.at_once:
+        return expected.spoken(), 0.0
     if not history.foresees or not 0.0 < expected.says < 1.0:
         return expected, 0.0
     return expected.spoken(), 1.0 - expected.says

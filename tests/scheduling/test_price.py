@@ -76,6 +76,23 @@ def test_where_a_drafter_says_little_to_others_fewer_blocks_are_asked_for_in_vai
     assert outlook(free, 8).rows == outlook(replace(free, experience=unknown), 8).rows
 
 
+def test_who_says_at_once_that_it_has_nothing_is_judged_by_what_it_says():
+    """A drafter that is right in each twentieth round, and silent in the others, which cost next to nothing."""
+    seldom = (*past(8, 8, 1), *past(8, 0, 19, 0)) * 3
+    history = History(50, 1000, seldom, verify=COST, draft=DraftCost(0.001))
+    once = replace(history, at_once=True)
+    assert GoodputPlanner(8).plan(once).length >= 4
+    best = max(each.own for each in promises(once, outlook(once, 8), False))
+    assert best > 2 * max(each.own for each in promises(history, outlook(history, 8), False))
+    # What it is asked in vain is paid for by what it says.
+    dear = replace(once, draft=DraftCost(0.1))
+    assert GoodputPlanner(8).plan(dear).length == 0
+    # Others are told what its rows are in all rounds.
+    plan = GoodputPlanner(8).plan(once)
+    assert plan.rows < 2.0
+    assert plan.tokens < 2.0
+
+
 def test_what_a_round_takes_without_a_block_is_looked_at_now_and_then():
     def probes(history):
         """In which rounds that would draft nothing is."""

@@ -88,7 +88,7 @@ class Mimic:
 class Port:
     """A port that answers as `reply(ticket)` says: with a reply, a list of replies, or never."""
 
-    foresees, apart = False, True
+    foresees, apart, at_once = False, True, False
 
     def __init__(self, reply):
         self._reply = reply

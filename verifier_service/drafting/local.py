@@ -27,6 +27,10 @@ class LocalDrafting:
         # Features that no job has brought so far, by sequence.
         self._fused: dict[int, list[Tensor]] = {}
 
+    @property
+    def at_once(self) -> bool:
+        return self._drafter.certain
+
     def together(self) -> AbstractContextManager[None]:
         return nullcontext()
 

@@ -40,6 +40,10 @@ class Pools:
         """Raises KeyError for an unknown pool."""
         return self._ports[pool].apart
 
+    def at_once(self, pool: str) -> bool:
+        """Raises KeyError for an unknown pool."""
+        return self._ports[pool].at_once
+
     def open(self, pool: str, spec: SessionSpec) -> None:
         """Raises KeyError for an unknown pool."""
         self._ports[pool].open(spec)

@@ -103,6 +103,11 @@ class DraftingPort(Protocol):
         """Whether it drafts while the engine goes on, so that asking takes time from steps, and not before
         `request` returns."""
 
+    @property
+    def at_once(self) -> bool:
+        """Whether it says before `request` returns, and by the committed tokens alone, that it has nothing:
+        then another may be asked in the same round."""
+
     def together(self) -> AbstractContextManager[None]:
         """What is called within goes to the drafters when it ends, in one message rather than many."""
 

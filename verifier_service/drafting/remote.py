@@ -50,6 +50,7 @@ class RemoteDrafting:
 
     # See DraftingPort.
     apart = True
+    at_once = False
 
     @property
     def ahead(self) -> Counter[str]:

@@ -83,9 +83,12 @@ class Rounds:
         pools = self._pools_of(sequence)
         waits = LAWS[sequence.request.law.name].sends_rows
         plan = BlockPlan(0)
-        if pools is not None and not self._rests(sequence, decoding):
+        if not again:
+            sequence.another_round()
+        names = self._awake(sequence, pools, decoding) if pools is not None else []
+        if pools is not None and names:
             standing = None if again else self._standing(sequence, decoding)
-            plan = standing if standing is not None else self._planned(sequence, pools, decoding)
+            plan = standing if standing is not None else self._planned(sequence, pools, names, decoding)
         length, width = plan.length, self._width(sequence, plan)
         if waits:
             length = min(length, self._always_admitted)
@@ -135,9 +138,9 @@ class Rounds:
         else:
             self.drafting += time.monotonic() - sequence.asked
 
-    def _planned(self, sequence: Sequence, pools: Pools, decoding: int) -> BlockPlan:
-        """By whom and how its next block is drafted."""
-        histories = {name: self._history(sequence, decoding - 1, pools, name) for name in pools.names}
+    def _planned(self, sequence: Sequence, pools: Pools, names: list[str], decoding: int) -> BlockPlan:
+        """By whom and how its next block is drafted; names: who may be asked."""
+        histories = {name: self._history(sequence, decoding - 1, pools, name) for name in names}
         most, hides = self._limits.block_length, self._limits.draft_ahead
         sequence.pool = choose(histories, most, sequence.pool, hides)
         plan = self._planner.plan(histories[sequence.pool])
@@ -146,7 +149,10 @@ class Rounds:
             self._measurements.replanned(sequence.expected, expected)
             sequence.expected = expected
         sequence.planned_among = decoding
-        stands = plan.length > 0 and sequence.unbroken > 0 and decoding >= _MANY
+        for name in names:
+            # None of them was worth it.
+            sequence.past_with(name).rested = 0 if plan.length == 0 and not plan.probe else None
+        stands = plan.length > 0 and sequence.unbroken > 0 and decoding >= _MANY and not sequence.silent
         sequence.plan, sequence.stands = plan, _STANDS if stands else 0
         return plan
 
@@ -241,12 +247,15 @@ class Rounds:
             if self._meters is not None:
                 self._meters.overtaken(rest is not None)
             if rest is None:
-                sequence.trace.draft_ended(0, reply.drafter, None, ahead=reply.ahead)
-                self._drop(sequence, told)
+                self._drop(sequence, told, reply)
                 return
             sequence.came_true = told
             # Below these tokens a tree may be wider than planned.
             reply = replace(reply, block=rest.first(sequence.planned))
+        if reply.block is not None and not reply.block.tokens and self._others(sequence):
+            sequence.silent.add(sequence.pool)
+            self._drop(sequence, Round(length, whole=not limited), reply)
+            return
         sequence.receive(reply)
         sequence.whole = not limited
         if self._meters is not None:
@@ -255,8 +264,14 @@ class Rounds:
         drafted = len(sequence.block.tokens)
         sequence.trace.draft_ended(drafted, reply.drafter, reply.fallback, reply.detail, ahead=reply.ahead)
 
-    def _drop(self, sequence: Sequence, learned: Round) -> None:
-        """The block that was under way says nothing that is not decided: another is planned."""
+    def _others(self, sequence: Sequence) -> bool:
+        """Whether its pool said at once that it has nothing, and there are others to ask."""
+        pools = self._pools
+        return pools is not None and pools.at_once(sequence.pool) and len(pools.names) > 1
+
+    def _drop(self, sequence: Sequence, learned: Round, reply: DraftReply) -> None:
+        """The block says nothing that is not decided: another is planned."""
+        sequence.trace.draft_ended(0, reply.drafter, None, ahead=reply.ahead)
         sequence.drop(learned)
         self._measurements.decided(sequence.request.domain, sequence.pool, learned)
         self.begin(sequence, self._decoding, again=True)
@@ -311,14 +326,19 @@ class Rounds:
             waits=LAWS[request.law.name].sends_rows,
             foresees=pools.foresees(pool),
             apart=pools.apart(pool),
+            at_once=pools.at_once(pool),
         )
 
     @staticmethod
-    def _rests(sequence: Sequence, decoding: int) -> bool:
-        """Whether the decision to decode plainly still stands."""
+    def _awake(sequence: Sequence, pools: Pools, decoding: int) -> list[str]:
+        """Who may be asked: neither those that had nothing in this round, nor those of whom the decision not
+        to ask them still stands."""
         changed = 4 * abs(decoding - sequence.planned_among) > sequence.planned_among
         rounds = _RETHINK_LEAST if changed else min(max(_RETHINK_LEAST, decoding), _RETHINK_MOST)
-        return bool(sequence.pool) and sequence.past_with(sequence.pool).idle % rounds > 0
+        rested = {
+            name: sequence.past_with(name).rested for name in pools.names if name not in sequence.silent
+        }
+        return [name for name, count in rested.items() if count is None or count >= rounds]
 
     def _pools_of(self, sequence: Sequence) -> Pools | None:
         return self._pools if sequence.request.law != NONE else None

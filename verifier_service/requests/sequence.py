@@ -52,7 +52,8 @@ class Phase(Enum):
 @dataclass(slots=True)
 class Past:
     """What a sequence had of one drafter pool. open: whether it was announced there; rounds: the last that
-    asked it; idle: rounds since; told: how many tokens it was told, prompt included; fed: of how many it was
+    asked it; idle: rounds since; rested: rounds since it was decided to ask it for nothing, None
+    where it was not; told: how many tokens it was told, prompt included; fed: of how many it was
     handed what drafters read."""
 
     told: int
@@ -60,6 +61,7 @@ class Past:
     fed: int = 0
     rounds: deque[Round] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     idle: int = 0
+    rested: int | None = None
 
 
 class Sequence:
@@ -125,6 +127,8 @@ class Sequence:
         # By drafter pool, what planners may know of it; where the present or last block was asked for.
         self.past: dict[str, Past] = {}
         self.pool = ""
+        # Pools that had nothing in this round.
+        self.silent: set[str] = set()
         # Sequences that shared its steps when it was planned for last, itself included.
         self.planned_among = 0
         # Its last plan, and rounds for which that still stands.
@@ -191,6 +195,13 @@ class Sequence:
             self.began = time.monotonic()
             self.trace.round_began(self.tally.rounds, len(self.tokens), length, width)
 
+    def another_round(self) -> None:
+        """It is about to be planned."""
+        self.silent.clear()
+        for past in self.past.values():
+            if past.rested is not None:
+                past.rested += 1
+
     def goes_on(self, now: float) -> bool:
         """Whether a step that takes place now is not to wait for the block that is under way."""
         return self.under_way is not None and self.under_way.goes_on(len(self.tokens), now)
@@ -256,7 +267,8 @@ class Sequence:
             self.unbroken = self.unbroken + 1 if asked else 0
             for name, past in self.past.items():
                 if not (self.probing and name == self.pool):
-                    past.idle = 0 if asked and name == self.pool else past.idle + 1
+                    spoke = name in self.silent or (asked and name == self.pool)
+                    past.idle = 0 if spoke else past.idle + 1
         for index, token in enumerate(verdict.tokens):
             tally.distortion.extend(verdict.distortion[index : index + 1])
             tally.doubts.extend(doubts[index : index + 1])

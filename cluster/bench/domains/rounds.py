@@ -33,7 +33,8 @@ class Watched:
     """A port whose rounds are written down: what each drafted, and what the next ticket says was committed.
 
     The round that ends an answer is cut by it, and is left out. rounds: by sequence, for a planner that asks
-    for a block in every round; asked, drafted: rounds that asked for a block, and those that got a draft.
+    for a block in every round; asked: rounds that asked for a block, by sequence and committed tokens;
+    drafted: those that got a draft.
     """
 
     def __init__(self, port: DraftingPort) -> None:
@@ -41,7 +42,8 @@ class Watched:
         self._deliver: Deliver | None = None
         self._pending: dict[int, int] = {}
         self.rounds: dict[int, list[Round]] = {}
-        self.asked = self.drafted = 0
+        self.asked: set[tuple[int, int]] = set()
+        self.drafted = 0
 
     @property
     def foresees(self) -> bool:
@@ -50,6 +52,10 @@ class Watched:
     @property
     def apart(self) -> bool:
         return self._port.apart
+
+    @property
+    def at_once(self) -> bool:
+        return self._port.at_once
 
     def together(self) -> AbstractContextManager[None]:
         return self._port.together()
@@ -69,7 +75,7 @@ class Watched:
         before = self._pending.pop(ticket.sequence, None)
         if before is not None:
             self.rounds[ticket.sequence].append(Round(before, len(ticket.committed)))
-        self.asked += 1
+        self.asked.add((ticket.sequence, ticket.base))
         self._port.request(ticket)
 
     def close(self, sequence: int, reason: str) -> None:

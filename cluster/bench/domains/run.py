@@ -256,7 +256,8 @@ def _timed(
 
 
 def _asked(ports: Mapping[str, Watched]) -> int:
-    return sum(port.asked for port in ports.values())
+    """Rounds; in one of them several may be asked."""
+    return len(set().union(*(port.asked for port in ports.values())))
 
 
 def _one(engine: Engine, request: GenerationRequest, law: Law, turn: int) -> tuple[Answer, float]:

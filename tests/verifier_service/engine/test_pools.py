@@ -61,6 +61,35 @@ def test_a_pool_that_is_gone_leaves_its_requests_to_the_other(engine_with, reque
     assert provenance.accepted_tokens > 60
 
 
+def test_who_has_nothing_at_once_leaves_the_round_to_the_other(engine_with, request_for):
+    request = request_for(max_tokens=200, ignore_eos=True)
+    plain = alone(engine_with(), request_for(max_tokens=200, law=NONE, ignore_eos=True))
+    text = [*request.prompt_ids, *plain.token_ids]
+    # Both are right; one says much in a third of the places, the other a word wherever it is asked.
+    quoting = Counting(Scripted(lambda known, length: text[len(known) :] if len(known) % 3 == 0 else []))
+    knowing = Counting(Scripted(lambda known, length: text[len(known) :][:1]))
+    pools = Pools({"quoting": quoting, "knowing": knowing})
+    answer = alone(engine_with(pools, planner=PlannerName.FIXED, block_length=3), request)
+    assert answer.token_ids == plain.token_ids
+    rounds = accounted(answer).rounds
+    # From each place with a quotation to the next it is four tokens and two.
+    assert quoting.asked > 0.9 * rounds
+    assert knowing.asked == pytest.approx(rounds / 2, rel=0.2)
+    assert accounted(answer).accepted_tokens == pytest.approx(2 * rounds, rel=0.2)
+
+
+def test_a_round_in_which_all_have_nothing_is_a_plain_one(engine_with, request_for):
+    request = request_for(max_tokens=60, ignore_eos=True)
+    plain = alone(engine_with(), request_for(max_tokens=60, law=NONE, ignore_eos=True))
+    ports = [Counting(Scripted(lambda text, length: [])) for _ in range(2)]
+    pools = Pools(dict(zip("ab", ports, strict=True)))
+    answer = alone(engine_with(pools, planner=PlannerName.FIXED, draft_ahead=False), request)
+    assert answer.token_ids == plain.token_ids
+    assert accounted(answer).rounds == 60
+    assert accounted(answer).fallbacks == {}
+    assert [port.asked for port in ports] == [58, 58]
+
+
 def test_pools_without_a_port_are_refused():
     with pytest.raises(ValueError, match="at least one port"):
         Pools({})
@@ -148,4 +177,4 @@ def test_who_decodes_plainly_is_planned_for_again_when_the_load_has_changed(engi
     # Among many less often, until they are done.
     short = [request_for("the river", max_tokens=12, seed=seed, ignore_eos=True) for seed in range(19)]
     answer_all(engine, [request_for(max_tokens=40, ignore_eos=True), *short])
-    assert planner.idle == [0] * 20 + [16, 24, 32]
+    assert planner.idle == [0] * 20 + [11, 19, 27, 35]

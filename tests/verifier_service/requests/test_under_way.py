@@ -37,7 +37,7 @@ def test_many_who_are_ready_wait_little_for_a_few_and_none_for_nobody():
 class Held:
     """A port whose blocks come when they are let go."""
 
-    foresees, apart = False, True
+    foresees, apart, at_once = False, True, False
 
     def __init__(self):
         self.tickets = []
