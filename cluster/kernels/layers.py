@@ -145,10 +145,12 @@ def run_layers(
     slots: Integers,
     above: Integers,
     windows: Integers,
+    taps: Integers,
+    tapped: Floats,
 ) -> None:
     """hidden: [rows, hidden], embeddings in, what the last norm takes out; cos, sin: [positions, dim]; keys,
     values: [layers, pages, …], with tables, owners, positions, slots and above as in `attend`; windows:
-    [layers].
+    [layers]; taps: ascending, [m], layers whose outputs are put side by side into tapped, [rows, m · hidden].
     """
     rows, size = hidden.shape
     kv_heads, room = keys.shape[2], keys.shape[3]
@@ -161,6 +163,7 @@ def run_layers(
     value = np.empty((rows, kv_heads, room), np.float32)
     attended = np.empty((rows, shape.heads, room), np.float32)
     activated = np.empty((rows, shape.inner), np.float32)
+    taken = 0
     joined = attended.reshape(rows, shape.heads * room)
     for layer in range(weights.qkv.values.shape[0]):
         norm(hidden, weights.before_attention[layer], eps, normed)
@@ -195,3 +198,6 @@ def run_layers(
         norm(hidden, weights.before_mlp[layer], eps, normed)
         _gated(normed, one_of(weights.gate_up, layer), activated)
         add_linear(activated, one_of(weights.down, layer), hidden)
+        if taken < taps.shape[0] and taps[taken] == layer:
+            tapped[:, taken * size : (taken + 1) * size] = hidden
+            taken += 1

@@ -77,7 +77,7 @@ def test_where_a_drafter_says_little_to_others_fewer_blocks_are_asked_for_in_vai
 
 
 def test_who_says_at_once_that_it_has_nothing_is_judged_by_what_it_says():
-    """A drafter that is right in each twentieth round and silent in the others, which cost next to nothing."""
+    """A drafter that is right in each twentieth round and silent in the others, which cost little."""
     seldom = (*past(8, 8, 1), *past(8, 0, 19, 0)) * 3
     history = History(50, 1000, seldom, verify=COST, draft=DraftCost(0.001))
     once = replace(history, at_once=True)

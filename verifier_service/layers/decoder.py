@@ -56,15 +56,8 @@ class Decoder:
         self._eps = np.float32(self._shape.eps)
         self._weights = _layer_weights(layers, room, integers)
         self._windows = np.array([_window(layer.self_attn, config) for layer in layers], np.int64)
-        # Layers run in one call from each tap to the next.
-        ends = [tap + 1 for tap in taps]
-        self._taps = len(ends)
-        if ends[-1:] != [len(layers)]:
-            ends.append(len(layers))
-        self._calls = [
-            (first, end, _some(self._weights, first, end))
-            for first, end in zip([0, *ends], ends, strict=False)
-        ]
+        self._taps = np.array(taps, np.int64)
+        self._normed = bool(taps) and taps[-1] == len(layers) - 1
 
     def forward(
         self, tokens: Tensor, positions: Tensor, batch: Batch, keep: Tensor
@@ -77,14 +70,10 @@ class Decoder:
         cos, sin = self._turned(int(positions.max()) + 1)
         keys, values = batch.pool.keys.numpy(), batch.pool.values.numpy()
         size = hidden.shape[1]
-        tapped = np.empty((len(hidden), self._taps * size), np.float32)
-        for number, (first, end, weights) in enumerate(self._calls):
-            held = keys[first:end], values[first:end]
-            windows = self._windows[first:end]
-            run_layers(hidden, weights, self._shape, cos, sin, *held, *batch.places, windows)
-            if number < self._taps:
-                tapped[:, number * size : (number + 1) * size] = hidden
-        if self._taps == len(self._calls):
+        tapped = np.empty((len(hidden), len(self._taps) * size), np.float32)
+        given = self._weights, self._shape, cos, sin, keys, values, *batch.places, self._windows
+        run_layers(hidden, *given, self._taps, tapped)
+        if self._normed:
             rows = np.empty_like(hidden)
             norm(hidden, self._norm, self._eps, rows)
             tapped[:, -size:] = rows
@@ -92,7 +81,7 @@ class Decoder:
         norm(last, self._norm, self._eps, last)
         logits = np.empty((len(last), self._head.values.shape[0] * PANEL), np.float32)
         linear(last, self._head, logits)
-        features = torch.from_numpy(tapped) if self._taps else None
+        features = torch.from_numpy(tapped) if len(self._taps) else None
         return torch.from_numpy(logits)[:, : self._vocab], features
 
     def _turned(self, positions: int) -> tuple[Floats, Floats]:
@@ -100,17 +89,6 @@ class Decoder:
         if len(self._turns[0]) < positions:
             self._turns = _turns(self._rotary, 2 * positions)
         return self._turns
-
-
-def _some(weights: LayerWeights, first: int, end: int) -> LayerWeights:
-    """Those of layers first..end - 1."""
-
-    def part(each: Any) -> Any:
-        if isinstance(each, Panels):
-            return Panels(each.values[first:end], each.scales[first:end])
-        return each[first:end]
-
-    return LayerWeights(*map(part, weights))
 
 
 def _array(tensor: Tensor) -> Floats:
