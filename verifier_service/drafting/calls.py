@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 _log = logging.getLogger(__name__)
 
@@ -20,17 +19,16 @@ class Calls:
         self._left: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
         self._woken = self._held = False
 
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """Calls that are left within are made when it ends: the loop runs as soon as it is woken, and would
-        find the first of them alone."""
+    def hold(self) -> None:
+        """Calls that are left from now on are made with `send`: the loop runs as soon as it is woken, and
+        would find the first of them alone."""
         self._held = True
-        try:
-            yield
-        finally:
-            self._held = False
-            if self._left:
-                self._wake()
+
+    def send(self) -> None:
+        """Wakes the loop for those that are held; those that are left from now on wake it."""
+        self._held = False
+        if self._left:
+            self._wake()
 
     def leave(self, function: Callable[..., None], *arguments: object) -> bool:
         """From any thread; returns at once. False if the loop is closed."""

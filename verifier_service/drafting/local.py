@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -31,8 +30,11 @@ class LocalDrafting:
     def at_once(self) -> bool:
         return self._drafter.certain
 
-    def together(self) -> AbstractContextManager[None]:
-        return nullcontext()
+    def hold(self) -> None:
+        pass
+
+    def send(self) -> None:
+        pass
 
     def connect(self, deliver: Deliver) -> None:
         self._deliver = deliver

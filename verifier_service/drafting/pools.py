@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
 
 from torch import Tensor
 
@@ -20,13 +19,15 @@ class Pools:
         self._ports = dict(ports)
         self.names = tuple(ports)
 
-    @contextmanager
-    def together(self) -> Iterator[None]:
+    def hold(self) -> None:
         """See DraftingPort."""
-        with ExitStack() as stack:
-            for port in self._ports.values():
-                stack.enter_context(port.together())
-            yield
+        for port in self._ports.values():
+            port.hold()
+
+    def send(self) -> None:
+        """See DraftingPort."""
+        for port in self._ports.values():
+            port.send()
 
     def connect(self, deliver: Deliver) -> None:
         for port in self._ports.values():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -108,8 +107,11 @@ class DraftingPort(Protocol):
         """Whether it says before `request` returns, and by the committed tokens alone, that it has nothing:
         then another may be asked in the same round."""
 
-    def together(self) -> AbstractContextManager[None]:
-        """What is called within goes to the drafters when it ends, in one message rather than many."""
+    def hold(self) -> None:
+        """What is called from now on goes to the drafters with `send`, in one message rather than many."""
+
+    def send(self) -> None:
+        """It goes now, and what is called from now on at once."""
 
     def connect(self, deliver: Deliver) -> None:
         """Tells where replies go; `deliver` may be called from any thread."""

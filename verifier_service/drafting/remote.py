@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from contextlib import AbstractContextManager
 
 from torch import Tensor
 
@@ -76,8 +75,11 @@ class RemoteDrafting:
         """Open sequences by the replica that drafts for them."""
         return self._sessions.links.spread()
 
-    def together(self) -> AbstractContextManager[None]:
-        return self._calls.together()
+    def hold(self) -> None:
+        self._calls.hold()
+
+    def send(self) -> None:
+        self._calls.send()
 
     def connect(self, deliver: Deliver) -> None:
         self._deliver = deliver

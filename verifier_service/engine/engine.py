@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import nullcontext
 from typing import Any
 
 from opentelemetry.trace import Tracer
@@ -91,7 +90,7 @@ class Engine:
         self._events: list[tuple[Sequence, GenerationEvent]] = []
         # When the last step ended, and how long was waited since.
         self._ended, self._waited = time.monotonic(), 0.0
-        self._together = drafting.together if drafting is not None else nullcontext
+        self._drafting = drafting
         if drafting is not None:
             drafting.connect(self._inbox.reply)
 
@@ -142,6 +141,7 @@ class Engine:
             self.step()
         for sequence in [*self._admission, *self._inbox.empty().requests]:
             self._fail(sequence, SHUTTING_DOWN, event=Failed(SHUTTING_DOWN, leaving=True))
+        self._send()
         self._tell()
 
     def step(self) -> None:
@@ -174,11 +174,20 @@ class Engine:
                         self._fail(sequence, detail, sound=False)
         # First the drafters, then the clients: what the latter cost hides behind the drafting.
         decoding = self._decoding()
-        with self._together():
-            for sequence in list(active.values()):
-                if sequence.phase is Phase.IDLE:
-                    self._rounds.begin(sequence, decoding)
+        if self._drafting is not None:
+            self._drafting.hold()
+        for sequence in list(active.values()):
+            if sequence.phase is Phase.IDLE:
+                self._rounds.begin(sequence, decoding)
+        if self._inbox.replied < sum(sequence.phase is Phase.DRAFTING for sequence in active.values()):
+            # Someone will wait for a block.
+            self._send()
         self._tell()
+
+    def _send(self) -> None:
+        """Lets the drafters hear what they were asked."""
+        if self._drafting is not None:
+            self._drafting.send()
 
     def _decoding(self) -> int:
         return sum(sequence.phase is not Phase.PREFILL for sequence in self._admission.active.values())
@@ -238,6 +247,7 @@ class Engine:
                 self._rounds.go_on(going)
                 return
             ends = [s.patience for s in waiting] + ([patience] if patience is not None else [])
+            self._send()
             replies = self._inbox.wait(min(ends) - now if ends else None, for_requests=not able)
             self._waited += time.monotonic() - now
             if replies is None:
@@ -265,7 +275,8 @@ class Engine:
         with step_span(self._tracer, [s.trace for s, _ in batch], deciding, total) as step:
             for sequence in verified:
                 sequence.trace.verify_began(deciding, total, step)
-            logits = self._target.forward([rows for _, rows in batch])
+            # Who hears of it needs the interpreter, which is free only while the target computes.
+            logits = self._target.forward([rows for _, rows in batch], self._send)
             for sequence, rows in batch:
                 rows.cache.length = rows.start + len(rows.tokens)
                 if sequence.phase is Phase.PREFILL or not rows.wanted:

@@ -65,6 +65,11 @@ class Inbox:
             self.stopping = True
             self._changed.notify()
 
+    @property
+    def replied(self) -> int:
+        """Replies that were not taken yet."""
+        return len(self._mail.replies)
+
     def empty(self) -> Mail:
         """Takes everything."""
         with self._changed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numba
@@ -124,9 +124,9 @@ class TargetModel:
         return pool
 
     @torch.inference_mode()
-    def forward(self, batch: Sequence[Rows]) -> list[Tensor]:
+    def forward(self, batch: Sequence[Rows], ready: Callable[[], None] = lambda: None) -> list[Tensor]:
         """Logits of the wanted rows: float32 [wanted, V] for each sequence, in order; their caches are of one
-        pool.
+        pool. ready: called when all is prepared and computing begins, during which other threads may run.
 
         Writes the keys and values of all rows, and what drafters read of them; the caller sets the caches'
         lengths. Raises OutOfPagesError; RankLostError when another process that it needs does not answer.
@@ -148,6 +148,7 @@ class TargetModel:
         )
         if self._leader is not None:
             self._leader.step(places, ids, positions, wanted)
+        ready()
         logits, features = self.run(ids, positions, places, wanted)
         if self.fuser is not None and features is not None and places.pool.fused is not None:
             pages, within = (torch.from_numpy(part).to(self._device) for part in places.written)

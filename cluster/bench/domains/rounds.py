@@ -7,7 +7,6 @@ answers, since the rounds of one are alike.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -57,8 +56,11 @@ class Watched:
     def at_once(self) -> bool:
         return self._port.at_once
 
-    def together(self) -> AbstractContextManager[None]:
-        return self._port.together()
+    def hold(self) -> None:
+        self._port.hold()
+
+    def send(self) -> None:
+        self._port.send()
 
     def connect(self, deliver: Deliver) -> None:
         self._deliver = deliver

@@ -34,17 +34,21 @@ async def test_calls_that_wait_together_are_made_in_order_after_one_wake_up():
 async def test_calls_are_held_until_all_that_belong_together_are_left():
     loop, made = Waking(asyncio.get_running_loop()), []
     calls = Calls(loop)
-    with calls.together():
-        for number in range(3):
-            assert calls.leave(made.append, number)
-            await asyncio.sleep(0)
-        assert not made
-        assert not loop.times
+    calls.hold()
+    for number in range(3):
+        assert calls.leave(made.append, number)
+        await asyncio.sleep(0)
+    assert not made
+    assert not loop.times
+    calls.send()
     await asyncio.sleep(0)
     assert (made, loop.times) == ([0, 1, 2], 1)
-    with calls.together():
-        pass
+    calls.hold()
+    calls.send()
     assert loop.times == 1
+    # What comes later need not wait.
+    assert calls.leave(made.append, 3)
+    assert loop.times == 2
 
 
 async def test_no_call_of_another_thread_is_forgotten():

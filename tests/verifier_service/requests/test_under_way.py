@@ -1,6 +1,5 @@
 """Decoding on while a block is under way: what is of use of it, which laws do so, and what it depends on."""
 
-import contextlib
 from dataclasses import dataclass, replace
 
 import pytest
@@ -42,8 +41,11 @@ class Held:
     def __init__(self):
         self.tickets = []
 
-    def together(self):
-        return contextlib.nullcontext()
+    def hold(self):
+        pass
+
+    def send(self):
+        pass
 
     def connect(self, deliver):
         self._deliver = deliver
@@ -60,7 +62,7 @@ class Held:
     def close(self, sequence, reason):
         pass
 
-    def send(self, ticket, tokens):
+    def give(self, ticket, tokens):
         self._deliver(answered(ticket, tokens))
 
 
@@ -86,7 +88,7 @@ def finish(engine, answer, port, text):
     done = 0
     while answer.finished is None:
         for ticket in port.tickets[done:]:
-            port.send(ticket, text[ticket.base :][: ticket.length])
+            port.give(ticket, text[ticket.base :][: ticket.length])
         done = len(port.tickets)
         engine.step()
     return accounted(answer)
@@ -104,7 +106,7 @@ def test_of_a_block_that_was_overtaken_what_is_left_is_verified(begun):
     for count in (1, 2):
         engine.step()
         assert decoded(engine) == ticket.base + count
-    port.send(ticket, text[ticket.base :][:5])
+    port.give(ticket, text[ticket.base :][:5])
     engine.step()
     # The three drafts that were left, and the token after them.
     assert decoded(engine) == ticket.base + 6
@@ -123,7 +125,7 @@ def test_a_block_that_was_overtaken_by_other_tokens_is_dropped_and_another_asked
     engine.step()
     block = text[ticket.base :][:5]
     block[wrong] = (block[wrong] + 1) % 512
-    port.send(ticket, block)
+    port.give(ticket, block)
     # Before anything else is decoded.
     engine._take_in()
     assert len(port.tickets) == 2
@@ -156,7 +158,7 @@ def test_whenever_blocks_come_and_whatever_they_say_no_token_changes(begun, data
                 if block and data.draw(st.booleans()):
                     at = data.draw(st.integers(0, len(block) - 1))
                     block[at] = (block[at] + 1) % 512
-                port.send(ticket, block)
+                port.give(ticket, block)
         engine.step()
     assert answer.token_ids == text[-len(answer.token_ids) :]
     assert accounted(answer).fallbacks == {}
@@ -181,7 +183,7 @@ def moves(engine_with, request_for, law, block):
         seen.append(len(sequence.tokens))
     [ticket] = port.tickets
     meanwhile = sequence.tokens[ticket.base :]
-    port.send(ticket, block)
+    port.give(ticket, block)
     engine.step()
     return (seen, (ticket.base, ticket.length), sequence.tally.drafted), meanwhile
 
