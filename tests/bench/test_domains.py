@@ -88,7 +88,7 @@ def test_the_rounds_written_down_are_those_of_the_answer(loaded):
     [rounds] = watched.rounds.values()
     # The first token comes with the prompt, the round that ends the answer is left out.
     assert rounds == [Round(4, 5)] * 5
-    assert (watched.asked, watched.drafted) == (6, 6)
+    assert (len(watched.asked), watched.drafted) == (6, 6)
 
 
 def test_of_a_tree_the_depth_is_written_down_and_answers_stay_what_they_are(loaded):

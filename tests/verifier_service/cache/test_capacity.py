@@ -124,12 +124,12 @@ def test_64_active_and_256_queued_requests_in_a_cache_for_16(large, request_for,
     )
     held, forward = [], loaded.model.forward
 
-    def watching(batch):
+    def watching(batch, ready):
         ends = {id(rows.cache): rows.start + len(rows.tokens) for rows in batch}
         caches = [each.cache for each in engine._admission.active.values()]
         least = sum(pages_of(ends.get(id(cache), cache.length)) for cache in caches)
         held.append((least, engine.load().kv_tokens // PAGE, len(caches)))
-        return forward(batch)
+        return forward(batch, ready)
 
     monkeypatch.setattr(loaded.model, "forward", watching)
     answers = [Answer() for _ in requests]
@@ -286,8 +286,8 @@ def test_what_a_faulty_sequence_computed_is_not_used_again(loaded, spec, request
     engine, forward = engine_over(loaded, spec), loaded.model.forward
 
     @torch.inference_mode()
-    def poisoned(batch):
-        logits = forward(batch)
+    def poisoned(batch, ready):
+        logits = forward(batch, ready)
         for rows in logits:
             rows.fill_(float("nan"))
         return logits

@@ -215,7 +215,7 @@ def test_a_forward_that_fails_fails_its_batch_alone(engine_with, request_for, lo
     engine = engine_with()
     forward = loaded.model.forward
     with monkeypatch.context() as patch:
-        patch.setattr(loaded.model, "forward", lambda batch: 1 / 0)
+        patch.setattr(loaded.model, "forward", lambda batch, ready: 1 / 0)
         with pytest.raises(RuntimeError, match="the verifier's forward failed: ZeroDivisionError"):
             answer_all(engine, [request_for()])
     assert loaded.model.forward == forward
@@ -246,8 +246,8 @@ def test_rows_that_are_no_distribution_fail_their_request_alone(
     forward = loaded.model.forward
 
     @torch.inference_mode()
-    def poisoned(batch):
-        logits = forward(batch)
+    def poisoned(batch, ready):
+        logits = forward(batch, ready)
         for rows, values in zip(batch, logits, strict=True):
             if rows.cache is victim:
                 values[:, 3] = float("nan")

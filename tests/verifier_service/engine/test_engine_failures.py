@@ -18,10 +18,10 @@ def test_a_failing_step_fails_its_batch_and_no_waiting_request(engine_with, requ
     plain = alone(engine_with(), requests[2]).token_ids
     forward, steps = loaded.model.forward, iter(range(100))
 
-    def failing(batch):
+    def failing(batch, ready):
         if next(steps) == 3:
             raise torch.OutOfMemoryError("no room")
-        return forward(batch)
+        return forward(batch, ready)
 
     monkeypatch.setattr(loaded.model, "forward", failing)
     events = [[], [], []]

@@ -17,9 +17,9 @@ def watched(monkeypatch, target):
     """Records the rows of every batch that the target computes."""
     batches, forward = [], target.forward
 
-    def recording(batch):
+    def recording(batch, ready):
         batches.append([(rows.start, len(rows.tokens), rows.wanted) for rows in batch])
-        return forward(batch)
+        return forward(batch, ready)
 
     monkeypatch.setattr(target, "forward", recording)
     return batches

@@ -114,9 +114,9 @@ def decisions(engine, monkeypatch):
     """What a run decides: the rows of each step, and who gives way."""
     log, forward, preempt = [], engine._target.forward, engine._admission._preempt
 
-    def forwarding(batch):
+    def forwarding(batch, ready):
         log.append([(rows.start, len(rows.tokens), rows.wanted) for rows in batch])
-        return forward(batch)
+        return forward(batch, ready)
 
     def preempting(sequence):
         log.append(("gave way", sequence.number))

@@ -240,7 +240,7 @@ def test_what_is_left_of_a_tree_that_was_overtaken_is_what_follows_those_tokens(
     assert past == Round(4, 3, 3, True, (1.0,) * 3, 2, (1, 1, 1), 0, 2.0)
     while answer.finished is None:
         for ticket in port.tickets[1:]:
-            port.send(ticket, [])
+            port.give(ticket, [])
         engine.step()
     assert answer.token_ids == text[-len(answer.token_ids) :]
 
