@@ -1,8 +1,8 @@
 """The step loop: continuous batching over sequences that prefill, wait for drafts, or are ready.
 
-A step takes in what other threads left (inbox), gives out places (admission), waits for blocks, composes the
-rows (composing), runs one forward, decides (deciding), commits (committing), and begins the next rounds
-(rounds).
+A step takes in what other threads left (inbox), gives out places (admission), waits for blocks (gathering),
+composes the rows (composing), runs one forward, decides (deciding), commits (committing), and begins the next
+rounds (rounds).
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from verifier_service.audit.auditor import Auditor
 from verifier_service.audit.replay import Replay
 from verifier_service.cache.kv_cache import KVPool
 from verifier_service.drafting.pools import Pools
-from verifier_service.drafting.port import DraftingPort, DraftReply
+from verifier_service.drafting.port import DraftingPort
 from verifier_service.engine.admission import Admission
 from verifier_service.engine.committing import Commits
 from verifier_service.engine.composing import compose
 from verifier_service.engine.deciding import Compared, Decided, Decisions, Faulted
+from verifier_service.engine.gathering import Gathering
 from verifier_service.engine.inbox import Inbox
 from verifier_service.engine.intake import SHUTTING_DOWN, Intake
 from verifier_service.engine.rounds import Rounds
@@ -41,7 +42,6 @@ from verifier_service.requests.grammar import GrammarError
 from verifier_service.requests.making import Maker
 from verifier_service.requests.replaying import Replaying
 from verifier_service.requests.sequence import Phase, Sequence, Sink
-from verifier_service.requests.under_way import worth_waiting
 from verifier_service.target.target import Rows, TargetModel
 from verifier_service.tensor_parallel.ranks import RankLostError
 
@@ -84,6 +84,14 @@ class Engine:
         replaying = Replaying(auditor, make, numerics) if auditor is not None else None
         self._inbox = Inbox()
         self._admission = Admission(pool, limits, self._rounds, auditor, replaying, meters)
+        self._gathering = Gathering(
+            self._inbox,
+            self._admission,
+            self._rounds,
+            self.measurements,
+            limits.gather,
+            drafting,
+        )
         self._decisions = Decisions(numerics, auditor, replaying)
         self._commits = Commits(self._rounds, auditor, meters, replica)
         self._intake = Intake(target, make, self._inbox, self._admission, self._commits, limits)
@@ -148,7 +156,7 @@ class Engine:
         """One round of whatever is ready; waits for the next event if nothing is."""
         active = self._admission.active
         self._take_in()
-        self._gather()
+        self._waited += self._gathering.wait()
         batch = compose(
             active.values(),
             self._planner,
@@ -219,51 +227,8 @@ class Engine:
                 sequence.trace.ended("cancelled", "the client cancelled")
                 self._admission.leave(sequence, "cancelled")
         for reply in mail.replies:
-            self._receive(reply)
+            self._rounds.receive(self._admission.begun(reply.sequence), reply)
         self._admission.fill()
-
-    def _receive(self, reply: DraftReply) -> None:
-        self._rounds.receive(self._admission.begun(reply.sequence), reply)
-
-    def _gather(self) -> None:
-        """Waits until a sequence can go on: at most until a deadline, and for the blocks of others once one
-        can only while that pays. Who need not wait for its block goes on without."""
-        admission = self._admission
-        first: float | None = None
-        while True:
-            now = time.monotonic()
-            waiting = [s for s in admission.active.values() if s.phase is Phase.DRAFTING]
-            self._rounds.give_up(waiting, now)
-            waiting = [s for s in waiting if s.phase is Phase.DRAFTING and not s.behind]
-            going = [s for s in waiting if s.goes_on(now)]
-            waiting = [s for s in waiting if s not in going]
-            # A replay goes along with others, and alone only where there are none.
-            clients = admission.clients
-            able = clients > len(waiting) or (not waiting and clients < len(admission.active))
-            if able and first is None:
-                first = now
-            patience = first + self._patience(clients, waiting, now) if first is not None else None
-            if able and (not waiting or now >= (patience or 0.0)):
-                self._rounds.go_on(going)
-                return
-            ends = [s.patience for s in waiting] + ([patience] if patience is not None else [])
-            self._send()
-            replies = self._inbox.wait(min(ends) - now if ends else None, for_requests=not able)
-            self._waited += time.monotonic() - now
-            if replies is None:
-                return
-            for reply in replies:
-                self._receive(reply)
-
-    def _patience(self, clients: int, waiting: list[Sequence], now: float) -> float:
-        """Seconds that those who are ready wait for the blocks of others: at least `gather`, and for blocks
-        that are likely to come as long as it pays."""
-        cost = self.measurements.verify
-        late = sum(now < each.likely for each in waiting)
-        if cost is None or not late:
-            return self._limits.gather
-        step = cost.of(max(1.0, clients * self.measurements.rows_per_sequence))
-        return max(self._limits.gather, worth_waiting(step, clients - late, late))
 
     def _forward(self, batch: list[tuple[Sequence, Rows]]) -> None:
         verified = [s for s, rows in batch if rows.wanted and s.phase is not Phase.PREFILL]
