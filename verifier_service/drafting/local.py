@@ -51,7 +51,7 @@ class LocalDrafting:
         if self._deliver is None:
             raise ValueError("connect before the first ticket")
         asked = within(self._drafter.context, ticket.base, ticket.length, self._drafter.longest)
-        began = time.monotonic()
+        began = time.perf_counter()
         block, fallback, detail = None, None, ""
         fused = self._fused.pop(ticket.sequence, None)
         rows = torch.cat(fused) if fused else None
@@ -63,7 +63,7 @@ class LocalDrafting:
         except Exception as error:
             # Whatever it is, it must not reach the engine: the sequence goes on without.
             fallback, detail = Fallback.DRAFTER_FAULT, f"{type(error).__name__}: {error}"
-        arrived = time.monotonic()
+        elapsed = time.perf_counter() - began
         self._deliver(
             DraftReply(
                 ticket.sequence,
@@ -72,10 +72,9 @@ class LocalDrafting:
                 self._identity,
                 fallback,
                 detail,
-                arrived - began,
+                elapsed,
                 asked=asked,
                 certain=self._drafter.certain,
-                arrived=arrived,
             )
         )
 
