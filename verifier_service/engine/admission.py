@@ -66,8 +66,8 @@ class Admission:
 
     @property
     def clients(self) -> int:
-        """Active sequences without the one that decodes an answer again."""
-        return len(self.active) - (self._replaying is not None and self._replaying.sequence is not None)
+        """Active sequences without the one that decodes an answer again. From any thread."""
+        return sum(sequence.replay is None for sequence in tuple(self.active.values()))
 
     @property
     def room(self) -> int:

@@ -119,3 +119,20 @@ def test_without_audits_there_is_nothing_to_see(engine_with, request_for):
     assert engine.audits() == ()
     with pytest.raises(ValueError, match="without audits"):
         engine.replay(Replay(request_for(), [1], Subject("coupled", "", "")))
+
+
+def test_who_looks_at_the_load_while_a_replay_leaves_sees_nobody(engine_with, request_for, monkeypatch):
+    """Any thread may look, at any moment."""
+    engine = engine_with(LocalDrafting(NgramDrafter()), replay_share=1.0)
+    free, seen = engine._admission._free, []
+
+    def freeing(sequence, sound):
+        seen.append(engine.load().active)
+        free(sequence, sound)
+        seen.append(engine.load().active)
+
+    monkeypatch.setattr(engine._admission, "_free", freeing)
+    alone(engine, request_for())
+    settle(engine, 1)
+    # The answer's own end, and that of its replay.
+    assert seen == [0] * 4
