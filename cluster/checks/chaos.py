@@ -26,7 +26,7 @@ from opentelemetry.trace import NoOpTracer
 from cluster.bench.prompts import SHORT
 from cluster.bench.rig import DrafterProcess, Loop
 from cluster.checkpoints.tiny import build_tiny
-from cluster.checks.meddling import Meddler
+from cluster.checks.meddling import KINDS, Meddler
 from cluster.scheduling import FixedPlanner, History
 from cluster.speculation.law import COUPLED, NONE, REJECTION, Claim, Law
 from cluster.speculation.messages import BlockPlan
@@ -43,6 +43,8 @@ from verifier_service.spec import VerifierSpec
 
 _TOKENS = 48
 _BLOCK = 3
+# A machine that is slow to start drafters is given so many times as long to show every kind of fault.
+_LONGER = 10
 # How long a block is waited for, where its loss cannot matter and where it can.
 _DEADLINE_S, _PATIENCE_S = 0.25, 0.8
 
@@ -127,7 +129,7 @@ def disturb(
     kill_every: float,
     concurrent: int = 16,
 ) -> Outcome:
-    """Serves under faults for `seconds`."""
+    """Serves under faults for `seconds`, and longer where not every kind of them has been by then."""
     outcome = Outcome(law)
     spec = replace(
         spec,
@@ -178,8 +180,13 @@ def _serve(
     finished: queue.SimpleQueue[tuple[int, Answer]] = queue.SimpleQueue()
     began = time.monotonic()
     next_kill, numbers, active = began + kill_every, itertools.count(1), 0
-    while active or time.monotonic() < began + seconds:
-        while active < concurrent and time.monotonic() < began + seconds:
+
+    def goes_on() -> bool:
+        limit = seconds if meddler.done.keys() >= KINDS else _LONGER * seconds
+        return time.monotonic() < began + limit
+
+    while active or goes_on():
+        while active < concurrent and goes_on():
             _submit(engine, asked, next(numbers), finished)
             active += 1
         if time.monotonic() >= next_kill:

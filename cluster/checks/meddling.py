@@ -13,6 +13,9 @@ import grpc.aio
 
 from truedraft.v1 import drafting_pb2, drafting_pb2_grpc
 
+# What is done to blocks.
+KINDS = frozenset({"lost", "spoilt", "delayed", "repeated", "slow for its content"})
+
 _Context = grpc.aio.ServicerContext[drafting_pb2.DraftRequest, drafting_pb2.DraftResponse]
 
 # Shares of blocks that are delayed at random, repeated, spoilt; first tokens that delay or lose a block.
