@@ -18,6 +18,7 @@ from tests.speculation.helpers import ALPHA, p_value
 from tests.verifier_service.helpers import Mimic, Port, Rows, Scripted, accounted, alone
 from verifier_service.batch import answer_all
 from verifier_service.drafting.local import LocalDrafting
+from verifier_service.drafting.pools import Pools
 from verifier_service.drafting.port import DraftReply
 
 LAWS = [REJECTION, BLOCK]
@@ -129,6 +130,55 @@ def test_blocks_cut_short_for_what_they_say_bias_the_answers_and_the_claim_says_
     )
     assert provenance.fallbacks == {}
     assert any("lost their block, or its end" in reason for reason in provenance.reasons)
+
+
+@pytest.fixture
+def first_asked(monkeypatch):
+    """Whoever is named first is asked first, whatever it is worth."""
+    monkeypatch.setattr("verifier_service.engine.rounds.choose", lambda histories, *_: next(iter(histories)))
+
+
+def shared(engine_with, first, second):
+    """An engine whose rounds are the second drafter's where the first has nothing."""
+    pools = Pools({"first": LocalDrafting(first), "second": LocalDrafting(second)})
+    return engine_with(pools, max_queued=SEEDS, planner=PlannerName.FIXED, block_length=2)
+
+
+@pytest.fixture
+def quoting(reference):
+    """Drafts after every other token; whether it does follows from what is committed."""
+    likely = sorted({text[0] for text in reference})
+    return Scripted(lambda text, length: likely[:length] if text[-1] % 2 else [])
+
+
+@pytest.mark.usefixtures("first_asked")
+@pytest.mark.parametrize("law", LAWS, ids=str)
+def test_rounds_that_two_drafters_share_are_proven(engine_with, request_for, rows, reference, quoting, law):
+    engine = shared(engine_with, quoting, Mimic(rows))
+    outcomes, claims, answers = continuations(engine, request_for, law)
+    assert fits(outcomes, reference) > ALPHA
+    assert claims == {Claim.EXACT_LAW}
+    kinds = Counter(each.kind for answer in answers for each in accounted(answer).drafters)
+    assert min(kinds["scripted"], kinds["mimic"]) > 0.1 * SEEDS
+
+
+@pytest.mark.usefixtures("first_asked")
+@pytest.mark.parametrize("law", LAWS, ids=str)
+def test_a_drafter_that_has_nothing_for_what_it_drew_and_says_that_it_draws_nothing_is_caught(
+    engine_with, request_for, rows, reference, quoting, law
+):
+    """The control: silence that follows from a draw chooses what is verified."""
+
+    class Coy(Mimic):
+        certain = True
+
+        def draft(self, jobs):
+            [block] = super().draft(jobs)
+            liked = block.tokens and block.tokens[0] == int(block.proposal.ids[0, 0])
+            return [DraftBlock() if liked else block]
+
+    outcomes, _, _ = continuations(shared(engine_with, Coy(rows), quoting), request_for, law)
+    assert fits(outcomes, reference) < ALPHA
 
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
