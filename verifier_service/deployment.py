@@ -83,15 +83,16 @@ class VerifierDeployment:
                     return remote
                 return Pools({"drafters": remote, "ngram": LocalDrafting(NgramDrafter())})
 
-    async def generate(self, request: GenerationRequest) -> AsyncIterator[GenerationEvent]:
-        """The events of one request, ended by one that is not Committed. Leaving early frees it."""
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[tuple[GenerationEvent, ...]]:
+        """The events of one request, as many as are there at a time, ended by one that is not Committed.
+        Leaving early frees it."""
         events = Outbox(self._stream_interval)
         self._engine.submit(request, lambda event: _hand_over(events, event))
         over = False
         try:
-            async for event in events.paced():
-                over = not isinstance(event, Committed)
-                yield event
+            async for together in events.paced():
+                over = not isinstance(together[-1], Committed)
+                yield together
         finally:
             if not over:
                 self._engine.cancel(request.request_id)

@@ -31,7 +31,7 @@ from cluster.gateway.service import GatewayService
 from cluster.gateway.spec import GatewaySpec
 from cluster.gateway.status import StatusProbe
 from cluster.gateway.tenants import Doors
-from cluster.gateway.verifiers import Events
+from cluster.gateway.verifiers import Events, OneByOne
 from cluster.speculation.request import GenerationRequest
 from cluster.telemetry.logs import log_as_json
 from cluster.telemetry.metrics import setup_metrics
@@ -60,11 +60,16 @@ class GatewayDeployment:
         handle._init(_run_router_in_separate_loop=False)
         # Over gRPC where Serve's replicas speak it: a handle keeps to Ray's objects if the process that bound
         # it had imported Serve before that was asked for.
-        stream: Any = handle.options(stream=True, _by_reference=not RAY_SERVE_USE_GRPC_BY_DEFAULT)
+        stream: Any = handle.options(
+            stream=True,
+            _by_reference=not RAY_SERVE_USE_GRPC_BY_DEFAULT,
+            # What goes to and fro is ours, and there is no code in it.
+            request_serialization="pickle",
+            response_serialization="pickle",
+        )
 
         def verify(request: GenerationRequest) -> Events:
-            events: Events = stream.generate.remote(request)
-            return events
+            return OneByOne(stream.generate.remote(request))
 
         self._doors = Doors(Path(spec.keys_file) if spec.keys_file else None)
         prompting = load_prompting(spec.model, spec.cache_dir, spec.max_context)

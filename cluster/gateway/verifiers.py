@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from grpc.aio import AioRpcError
 from ray.exceptions import ObjectLostError, RayActorError
@@ -43,6 +43,26 @@ class Events(Protocol):
 
     def cancel(self) -> None:
         """Frees the sequence if it is still being decoded."""
+
+
+class OneByOne:
+    """A verifier's events from its messages, each of which brings those that were there. stream: of Serve."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._left: deque[GenerationEvent] = deque()
+
+    def __aiter__(self) -> AsyncIterator[GenerationEvent]:
+        return self
+
+    async def __anext__(self) -> GenerationEvent:
+        while not self._left:
+            self._left.extend(await anext(self._stream))
+        return self._left.popleft()
+
+    def cancel(self) -> None:
+        """See Events."""
+        self._stream.cancel()
 
 
 # Hands a request to some verifier and returns its events at once.

@@ -30,9 +30,9 @@ class Outbox:
             self._idle = False
             self._loop.call_soon_threadsafe(self._woken.set)
 
-    async def paced(self) -> AsyncIterator[GenerationEvent]:
+    async def paced(self) -> AsyncIterator[tuple[GenerationEvent, ...]]:
         """Hands commits on at most once in the interval, joined; the first, and those before an event that
-        ends the answer, at once. Ends with that event.
+        ends the answer, at once and with it. Ends with that event.
         """
         due = self._loop.time()
         while True:
@@ -46,16 +46,18 @@ class Outbox:
                     commits.append(event)
                 else:
                     end = event
+            together: list[GenerationEvent] = []
             if len(commits) > 1 and not commits[-1].token_ids:
                 # Text without tokens counts with the end alone (text.py), and must be told apart.
-                yield _joined(commits[:-1])
+                together.append(_joined(commits[:-1]))
                 commits = commits[-1:]
             if commits:
-                yield _joined(commits)
-                due = self._loop.time() + self._interval
+                together.append(_joined(commits))
             if end is not None:
-                yield end
+                yield (*together, end)
                 return
+            yield tuple(together)
+            due = self._loop.time() + self._interval
 
     async def _something(self) -> None:
         """Until there is an event."""

@@ -15,7 +15,7 @@ def commit(number):
 
 
 async def collect(box):
-    return [event async for event in box.paced()]
+    return [event async for together in box.paced() for event in together]
 
 
 def filled(interval, *events):
@@ -33,24 +33,24 @@ async def test_what_is_there_goes_out_at_once_and_the_end_waits_for_nothing():
 async def test_the_first_commit_waits_for_no_other():
     box = filled(3600, commit(1))
     stream = box.paced()
-    assert await asyncio.wait_for(anext(stream), 60) == commit(1)
+    assert await asyncio.wait_for(anext(stream), 60) == (commit(1),)
     box.put(commit(2))
     box.put(commit(3))
     following = asyncio.ensure_future(anext(stream))
     await asyncio.sleep(0.05)
     assert not following.done()
     box.put(END)
-    assert await asyncio.wait_for(following, 60) == Committed("2 3 ", (2, 3))
-    assert await anext(stream) == END
+    # Together, since each message costs.
+    assert await asyncio.wait_for(following, 60) == (Committed("2 3 ", (2, 3)), END)
 
 
 async def test_commits_go_out_joined_after_the_interval():
     box = filled(0.02, commit(1))
     stream = box.paced()
-    assert await anext(stream) == commit(1)
+    assert await anext(stream) == (commit(1),)
     box.put(commit(2))
     box.put(commit(3))
-    assert await asyncio.wait_for(anext(stream), 60) == Committed("2 3 ", (2, 3))
+    assert await asyncio.wait_for(anext(stream), 60) == (Committed("2 3 ", (2, 3)),)
 
 
 async def test_a_commit_wakes_who_waits_for_it():
@@ -61,7 +61,7 @@ async def test_a_commit_wakes_who_waits_for_it():
         await asyncio.sleep(0.01)
         assert not following.done()
         box.put(commit(number))
-        assert await asyncio.wait_for(following, 60) == commit(number)
+        assert await asyncio.wait_for(following, 60) == (commit(number),)
 
 
 async def test_between_two_messages_the_loop_is_left_alone(monkeypatch):
@@ -79,7 +79,8 @@ async def test_between_two_messages_the_loop_is_left_alone(monkeypatch):
         await asyncio.sleep(0)
     assert len(woken) <= 1
     box.put(END)
-    assert len((await asyncio.wait_for(following, 60)).token_ids) == 50
+    commits, end = await asyncio.wait_for(following, 60)
+    assert (len(commits.token_ids), end) == (50, END)
     assert len(woken) <= 2
 
 
@@ -93,7 +94,7 @@ async def test_without_an_interval_nothing_is_held_back():
     stream = box.paced()
     for number in range(3):
         box.put(commit(number))
-        assert await asyncio.wait_for(anext(stream), 60) == commit(number)
+        assert await asyncio.wait_for(anext(stream), 60) == (commit(number),)
 
 
 async def test_no_commit_of_another_thread_is_lost_between_intervals():
