@@ -28,8 +28,8 @@ class SessionFault(Exception):  # noqa: N818 - named as on the wire
 @dataclass(slots=True, eq=False)
 class Session:
     """number: the sequence's number for the drafter; tokens: prompt and committed, only ever appended to;
-    told: blocks of the last forecast, by the prefix that they continue; fed: of how many of its tokens there
-    are features."""
+    told: blocks of the last forecast, by the prefix that they continue; verified: the block of its round;
+    fed: of how many of its tokens there are features."""
 
     number: int
     epoch: int
@@ -37,6 +37,7 @@ class Session:
     tokens: list[int]
     prefix: PrefixHash = field(init=False)
     told: dict[bytes, DraftBlock] = field(default_factory=dict)
+    verified: DraftBlock = field(default_factory=DraftBlock)
     fed: int = 0
     _rows: Tensor = field(default_factory=lambda: torch.empty(0, 0))
 

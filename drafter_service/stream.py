@@ -157,9 +157,11 @@ class Stream:
     def _plan(self, plan: drafting_pb2.Plan) -> None:
         session = self._sessions.commit(plan)
         told, session.told = session.told.get(plan.prefix_hash), {}
+        verified, session.verified = session.verified, DraftBlock()
         if plan.held:
-            # Where no forecast told of this outcome, there is no block.
-            block = (told or DraftBlock()).first(plan.block_length)
+            # Of an outcome that no forecast told there is no block but the rest of one that was cut.
+            rest = told or verified.after(plan.committed_ids) or DraftBlock()
+            block = rest.first(plan.block_length)
             span = self._span(plan)
             span.set_attribute(names.DRAFT_TOKENS, len(block.tokens))
             self._go_on(plan, session, block)
@@ -209,6 +211,8 @@ class Stream:
             # Where the drafter ended a block it has nothing to go on with.
             return
 
+        session.verified = block
+
         def push(drafted: Drafted) -> None:
             forecast = drafted.forecast
             if forecast is None or len(session.tokens) != base:
@@ -231,7 +235,7 @@ class Stream:
 
     def _span(self, plan: drafting_pb2.Plan, received: int | None = None) -> Span:
         """A plan's span; received: when the plan came, in ns, None for now."""
-        if plan.traceparent.endswith(_NOT_SAMPLED):
+        if not plan.block_length or plan.traceparent.endswith(_NOT_SAMPLED):
             return INVALID_SPAN
         identity = self._replica.identity
         attributes: dict[str, str | int] = {

@@ -15,7 +15,7 @@ from cluster.speculation.messages import SessionSpec, SparseRows
 from cluster.speculation.sampling import Sampling
 from truedraft.v1 import drafting_pb2, inference_pb2
 
-PROTOCOL_VERSION: Final = 7
+PROTOCOL_VERSION: Final = 8
 
 # Tokens that one Plan may ask for, in all, and entries of each of their proposals.
 MAX_BLOCK_LENGTH: Final = 256

@@ -81,7 +81,8 @@ class History:
     measured; waits: the request's law waits for every block and takes none
     that was drafted before its round, so that nothing hides the wait; foresees: the drafter says during a
     round what it drafts after every outcome of it; apart: it drafts while others compute; at_once: where it
-    has nothing it says so before anybody waits, and the round is planned anew without it.
+    has nothing it says so before anybody waits, and the round is planned anew without it; granted: while the
+    prompt was computed, it could foresee what follows.
     """
 
     committed: int
@@ -102,13 +103,14 @@ class History:
     foresees: bool = False
     apart: bool = True
     at_once: bool = False
+    granted: bool = False
 
     @property
     def begins(self) -> bool:
         """Whether a block asked for now is the first of this drafter, or the first after plain rounds."""
-        return self.idle > 0 or not self.rounds
+        return self.idle > 0 or not (self.rounds or self.granted)
 
     @property
     def foreseen(self) -> bool:
         """Whether the round before had a block of this drafter, so that it can have foreseen this one's."""
-        return self.unbroken > 0 and not self.begins
+        return not self.begins and (self.unbroken > 0 or not self.rounds)

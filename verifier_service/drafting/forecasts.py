@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from cluster.speculation.messages import DraftBlock
 from verifier_service.drafting.connection import Connection
@@ -12,19 +12,19 @@ from verifier_service.drafting.port import DraftTicket
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A ticket that was answered by a block. base: tokens that were committed then; drafts: of the block."""
+    """A ticket that was answered by a block. base: tokens that were committed then."""
 
-    plan_id: int
-    base: int
-    drafts: tuple[int, ...]
+    plan_id: int = 0
+    base: int = 0
+    block: DraftBlock = field(default_factory=DraftBlock)
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A forecast of a round. of: the round's ticket and block; blocks: by the prefix that they continue;
-    exhaustive: nothing is drafted after other outcomes; length: of blocks, as granted; seconds: the
-    drafter's own time; trip: from the plan's sending to the forecast's arrival, 0 if that was said before;
-    connection: its own."""
+    """A forecast of a round. of: the round's ticket and block, empty where it had another; blocks: by the
+    prefix that they continue; exhaustive: nothing is drafted after other outcomes; length: of blocks, as
+    granted; seconds: the drafter's own time; trip: from the plan's sending to the forecast's arrival, 0 if
+    that was said before; connection: its own."""
 
     of: Answered
     blocks: dict[bytes, DraftBlock]
@@ -45,13 +45,14 @@ class Told:
 
     def block(self, ticket: DraftTicket) -> DraftBlock | None:
         """What is drafted for the next ticket, perhaps nothing; None if this does not tell, as it does
-        of no tree."""
+        of no tree. A block of which only a beginning was verified goes on with its rest."""
         block = self.blocks.get(ticket.prefix_hash)
-        if block is None and self.exhaustive and self.of.base == ticket.base - len(ticket.committed):
-            drafts, since = self.of.drafts, ticket.committed
+        if block is None and self.of.plan_id and self.of.base == ticket.base - len(ticket.committed):
+            drafts, since = self.of.block.tokens, ticket.committed
             kept = len(since) - 1
             if since[:-1] == drafts[:kept] and since[kept:] != drafts[kept : kept + 1]:
-                return DraftBlock()
+                return DraftBlock() if self.exhaustive else None
+            block = self.of.block.after(since)
         if block is None or (block.tokens and ticket.width > 1):
             return None
         return block.first(self.asked(ticket))

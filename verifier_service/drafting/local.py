@@ -50,6 +50,8 @@ class LocalDrafting:
     def request(self, ticket: DraftTicket) -> None:
         if self._deliver is None:
             raise ValueError("connect before the first ticket")
+        if not ticket.length:
+            return
         asked = within(self._drafter.context, ticket.base, ticket.length, self._drafter.longest)
         began = time.perf_counter()
         block, fallback, detail = None, None, ""

@@ -36,7 +36,7 @@ class DraftTicket:
     plan_id: unique to the engine; committed: tokens since this sequence's last ticket (the first
     ticket's follow the prompt); prefix_hash: over prompt and all committed tokens; base: their count;
     length, stop_below, ahead, width: as planned (`BlockPlan`); a port may leave the grant to draft ahead
-    unused.
+    unused. Of length 0 there is the grant alone, while a prompt is computed: no reply comes.
     """
 
     sequence: int

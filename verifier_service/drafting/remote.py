@@ -95,6 +95,9 @@ class RemoteDrafting:
     def request(self, ticket: DraftTicket) -> None:
         if self._deliver is None:
             raise ValueError("connect before the first ticket")
+        if not ticket.length:
+            self._calls.leave(self._sessions.grant, ticket)
+            return
         foreseen = self._foresight.of(ticket)
         told, block = foreseen.told, foreseen.block
         if told is not None and block is not None:

@@ -58,7 +58,7 @@ class Sequence:
     stream: int = 0
     ticket: DraftTicket | None = None
     asked: int = 0
-    last: Answered = field(default_factory=lambda: Answered(0, 0, ()))
+    last: Answered = field(default_factory=Answered)
     foretold: int = 0
     grants: deque[Grant] = field(default_factory=lambda: deque(maxlen=_GRANTS))
     reopened: int | None = None
@@ -168,9 +168,10 @@ def forecast_of(
     trip = time.monotonic() - grant.sent
     blocks = {each.prefix_hash: checked(each, grant.length, vocab_size) for each in forecast.outcomes}
     # Of a round whose block was lost it is not known what its outcomes are.
-    exhaustive = forecast.exhaustive and sequence.last.plan_id == forecast.plan_id
+    known = sequence.last.plan_id == forecast.plan_id
+    of, exhaustive = (sequence.last, forecast.exhaustive) if known else (Answered(), False)
     seconds = forecast.draft_time_ns * 1e-9
-    return Told(sequence.last, blocks, exhaustive, grant.length, seconds, trip, connection)
+    return Told(of, blocks, exhaustive, grant.length, seconds, trip, connection)
 
 
 def checked(

@@ -148,10 +148,24 @@ class Sessions:
         held = told if block is not None and sequence.stream == connection.number else None
         if block is not None and held is None:
             # A drafter that the sequence is new to told nothing: the block that it makes is another.
-            sequence.last = Answered(0, 0, ())
+            sequence.last = Answered()
         self._send_plan(connection, sequence, ticket, held)
         # A forecast may have come after the ticket was issued.
         self._foretell(sequence)
+
+    def grant(self, ticket: DraftTicket) -> None:
+        """A ticket without a block: has a forecast made of the round that its next token decides."""
+        sequence = self._sequences.get(ticket.sequence)
+        if sequence is None or len(sequence.tokens) != ticket.base:
+            return
+        connection = self._connection(sequence)
+        if connection is None:
+            return
+        sequence.last = Answered(ticket.plan_id, ticket.base)
+        if sequence.stream != connection.number:
+            sequence.send_open(connection)
+        if not sequence.refused:
+            connection.send(drafting_pb2.VerifierMessage(plan=sequence.plan(ticket, 0, held=True)))
 
     def _foretell(self, sequence: Sequence) -> None:
         """Answers the ticket that is waiting, if there is one and a forecast tells its block."""
@@ -272,7 +286,7 @@ class Sessions:
     ) -> None:
         """Notes what a ticket was answered with."""
         sequence.ticket, sequence.foretold = None, ticket.plan_id if ahead else 0
-        sequence.last = Answered(ticket.plan_id, ticket.base, block.tokens)
+        sequence.last = Answered(ticket.plan_id, ticket.base, block)
         if sequence.link is not None:
             sequence.link.answered()
 

@@ -177,6 +177,8 @@ class Admission:
         elif sequence.replay is None:
             self._new.popleft()
         self.active[sequence.number] = sequence
+        if not sequence.returning and sequence.replay is None:
+            self._rounds.entered(sequence)
         if not sequence.returning and self._auditor is not None:
             sequence.subject = self._auditor.subject(sequence.request)
 

@@ -138,6 +138,40 @@ class Rounds:
         else:
             self.drafting += time.monotonic() - sequence.asked
 
+    def entered(self, sequence: Sequence) -> None:
+        """Its prompt is about to be computed, meanwhile a drafter that foresees may tell what follows each of
+        its first tokens. Nothing is asked where that drafter would not be asked for the first block."""
+        pools, request = self._pools_of(sequence), sequence.request
+        if pools is None or not self._limits.draft_ahead or LAWS[request.law.name].sends_rows:
+            return
+        if not any(map(pools.foresees, pools.names)):
+            return
+        for name in pools.names:
+            sequence.past_with(name).granted = pools.foresees(name)
+        histories = {name: self._history(sequence, self._decoding - 1, pools, name) for name in pools.names}
+        name = choose(histories, self._limits.block_length, "", hides=True)
+        plan = self._planner.plan(histories[name])
+        for other in pools.names:
+            sequence.past_with(other).granted = other == name and plan.ahead > 0
+        if not sequence.past_with(name).granted:
+            return
+        self._open(sequence, pools, name)
+        self._plans += 1
+        pools.request(
+            name,
+            DraftTicket(
+                sequence=sequence.number,
+                plan_id=self._plans,
+                committed=(),
+                base=len(sequence.tokens),
+                prefix_hash=sequence.prefix.digest(),
+                length=0,
+                traceparent="",
+                stop_below=plan.stop_below,
+                ahead=plan.ahead,
+            ),
+        )
+
     def _planned(self, sequence: Sequence, pools: Pools, names: list[str], decoding: int) -> BlockPlan:
         """By whom and how its next block is drafted; names: who may be asked."""
         histories = {name: self._history(sequence, decoding - 1, pools, name) for name in names}
@@ -327,6 +361,7 @@ class Rounds:
             foresees=pools.foresees(pool),
             apart=pools.apart(pool),
             at_once=pools.at_once(pool),
+            granted=past.granted,
         )
 
     @staticmethod

@@ -53,8 +53,8 @@ class Phase(Enum):
 class Past:
     """What a sequence had of one drafter pool. open: whether it was announced there; rounds: the last that
     asked it; idle: rounds since; rested: rounds since it was decided to ask it for nothing, None
-    where it was not; told: how many tokens it was told, prompt included; fed: of how many it was
-    handed what drafters read."""
+    where it was not; granted: it can foresee the first round; told: how many tokens it was told, prompt
+    included; fed: of how many it was handed what drafters read."""
 
     told: int
     open: bool = False
@@ -62,6 +62,7 @@ class Past:
     rounds: deque[Round] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     idle: int = 0
     rested: int | None = None
+    granted: bool = False
 
 
 class Sequence:

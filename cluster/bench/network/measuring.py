@@ -36,7 +36,7 @@ CONTROL = 1.0
 # Of the throughput at a round trip of 0, at one of CONTROL steps; of the predicted time per token.
 LEAST, MOST_UNHIDDEN, WITHIN = 0.85, 0.7, 0.10
 # Requests of a turn, over those at a time.
-_WAVES = 3
+_WAVES = 6
 # Longer than any block takes: sequences that are ready wait for all others.
 _LOCKSTEP_S = 10.0
 

@@ -207,14 +207,14 @@ async def test_a_drafter_that_copies_is_not_told_of_rounds_after_which_there_is_
 
 
 async def test_of_an_outcome_that_no_forecast_can_tell_a_drafter_that_foresees_is_asked():
-    """The block's own next token, as after an admission that cut it; and more than one token after it."""
+    """More than one token after the block; and what follows its end, where a beginning was verified."""
     text = [1, 2, 3, 4, 5, 6, 7, 1, 2, 3]
     async with server(NgramDrafter(minimum=2)) as running, side(running.address) as verifier:
         verifier.open(prompt=text)
         verifier.ask(ahead=8)
         assert (await verifier.reply()).block.tokens == (4, 5, 6)
         for committed, ahead, block in (
-            ((4, 5), False, (6, 7, 1, 2)),
+            ((4, 5, 6), False, (7, 1, 2, 3)),
             ((50, 2, 3), False, (4, 5)),
             ((52,), True, ()),
         ):
@@ -222,6 +222,57 @@ async def test_of_an_outcome_that_no_forecast_can_tell_a_drafter_that_foresees_i
             verifier.ask(committed=committed, ahead=8)
             reply = await verifier.reply()
             assert (reply.block.tokens, reply.ahead) == (block, ahead)
+
+
+async def test_of_a_block_that_admission_cut_both_sides_go_on_with_the_rest():
+    """The drafter foresees what follows that, as if it had drafted no more."""
+    text = [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3]
+    async with server(NgramDrafter(minimum=2)) as running, side(running.address) as verifier:
+        verifier.open(prompt=text)
+        verifier.ask(length=8, ahead=8)
+        assert (await verifier.reply()).block.tokens == (4, 5, 6)
+        for committed, block in (
+            # The first draft alone was verified, and the second one is the verifier's own token.
+            ((4, 5), (6,)),
+            ((6, 7), (8, 9, 1, 2, 3)),
+            ((8,), (9, 1, 2, 3)),
+            # Wrong where it was cut: nothing follows, as the forecast says.
+            ((9, 50), ()),
+        ):
+            await pushed(verifier)
+            verifier.ask(committed=committed, length=8, ahead=8)
+            reply = await verifier.reply()
+            assert (reply.block.tokens[: len(block)], bool(reply.block.tokens)) == (block, bool(block))
+            assert reply.ahead
+        assert not verifier.remote.dropped
+
+
+async def test_what_follows_a_prompt_is_foreseen_while_that_is_computed():
+    async with server(NgramDrafter(minimum=2)) as running, side(running.address) as verifier:
+        for sequence, token, block in ((1, 3, (4, 5)), (2, 50, ())):
+            verifier.open(sequence, prompt=[1, 2, 3, 4, 5, 1, 2])
+            # A grant alone, to which no reply comes.
+            verifier.ask(sequence, length=0, ahead=2)
+            await until(lambda number=sequence: number in verifier.remote._forecasts)
+            assert verifier.replies.empty()
+            verifier.ask(sequence, committed=(token,), ahead=8)
+            reply = await verifier.reply()
+            assert (reply.sequence, reply.block.tokens, reply.ahead) == (sequence, block, True)
+        assert verifier.replies.empty()
+        assert not verifier.remote.dropped
+
+
+async def test_a_grant_that_cannot_be_given_harms_no_ticket():
+    async with server(ScriptedDrafter()) as running, side(running.address) as verifier:
+        # Of a sequence that is not open, and to a drafter that foresees nothing.
+        verifier.texts[2] = [1, 2]
+        verifier.ask(2, length=0, ahead=4)
+        verifier.open()
+        verifier.ask(length=0, ahead=4)
+        verifier.ask(committed=(7,))
+        reply = await verifier.reply()
+        assert (reply.sequence, reply.block.tokens) == (1, expected([1, 2, 3, 7], 4))
+        assert not verifier.remote.dropped
 
 
 def forecast(plan, opened, kept=(1, 2, 9), **changes):

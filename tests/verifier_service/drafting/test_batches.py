@@ -98,7 +98,7 @@ async def test_a_drafter_of_version_6_is_refused_in_words(answer):
         assert "6" in verifier.remote.state
     # Its version is where every version looks for it.
     [hello] = heard
-    assert (hello[0], hello[2:7]) == (1 << 3 | 2, b"\x0d\x07\0\0\0")
+    assert (hello[0], hello[2:7]) == (1 << 3 | 2, b"\x0d" + PROTOCOL_VERSION.to_bytes(4, "little"))
 
 
 async def test_a_verifier_of_version_6_is_refused_in_words():

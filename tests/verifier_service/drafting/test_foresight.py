@@ -30,13 +30,13 @@ class Engine:
         digest = PrefixHash(self.text).digest()
         return self.foresight.of(DraftTicket(1, self.plan, committed, len(self.text), digest, 4, ""))
 
-    def tell(self, outcomes=None, exhaustive=True, connection=PAIRS):
-        """Of the latest ticket, which was answered with nothing: blocks by the tokens committed next."""
+    def tell(self, outcomes=None, exhaustive=True, connection=PAIRS, block=NOTHING):
+        """Of the latest ticket, which was answered with `block`: blocks by the tokens committed next."""
         blocks = {
             PrefixHash([*self.text, *committed]).digest(): DraftBlock(drafts, (1.0,) * len(drafts))
             for committed, drafts in (outcomes or {}).items()
         }
-        of = Answered(self.plan, len(self.text), ())
+        of = Answered(self.plan, len(self.text), block)
         told = Told(of, blocks, exhaustive, 8, 0.0, 0.25, connection)
         self.forecasts.put(1, told)
         return told
@@ -62,6 +62,21 @@ def test_of_an_outcome_that_was_not_told_the_drafter_is_asked_if_it_may_have_som
     engine.ask()
     told = engine.tell(exhaustive=False)
     assert engine.ask(2) == Foreseen(told, None)
+
+
+def test_a_block_of_which_a_beginning_was_verified_goes_on_with_its_rest():
+    verified = DraftBlock((2, 3, 1, 2, 3), (0.9, 0.8, 0.7, 0.6, 0.5))
+    for committed, rest in (
+        ((2, 3), DraftBlock((1, 2, 3), (0.7, 0.6, 0.5))),
+        ((2,), DraftBlock((3, 1, 2, 3), (0.8, 0.7, 0.6, 0.5))),
+        # Nothing is left of it, or it is more than one token later.
+        ((2, 3, 1, 2, 3), None),
+        ((7, 2, 3), None),
+    ):
+        engine = Engine(1, 2, 3, 1)
+        engine.ask()
+        told = engine.tell(block=verified)
+        assert engine.ask(*committed) == Foreseen(told, rest)
 
 
 def test_where_the_text_has_nothing_to_copy_nothing_is_drafted_told_or_not():
