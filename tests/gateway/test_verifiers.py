@@ -30,11 +30,10 @@ async def test_events_come_one_by_one_however_many_were_sent_together(messages):
 
 
 async def test_what_was_sent_before_a_verifier_was_lost_is_handed_on():
-    seen = []
+    events = OneByOne(Stream([(ONE, TWO)], ConnectionError()))
+    assert [await anext(events), await anext(events)] == [ONE, TWO]
     with pytest.raises(ConnectionError):
-        async for event in OneByOne(Stream([(ONE, TWO)], ConnectionError())):
-            seen.append(event)
-    assert seen == [ONE, TWO]
+        await anext(events)
 
 
 def test_cancelling_the_events_cancels_the_stream():
