@@ -86,7 +86,7 @@ class Mimic:
 class Port:
     """A port that answers as `reply(ticket)` says: with a reply, a list of replies, or never."""
 
-    foresees, apart, at_once = False, True, False
+    foresees, apart, at_once, reads = False, True, False, False
 
     def __init__(self, reply):
         self._reply = reply

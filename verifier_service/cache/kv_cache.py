@@ -11,6 +11,7 @@ from torch import Tensor
 
 from cluster.kernels.attention import PAGE
 from cluster.kernels.tile import LANES
+from verifier_service.cache.fused import FusedRows, Fuses
 from verifier_service.cache.pages import Pages
 from verifier_service.cache.prefixes import PageNames
 
@@ -48,7 +49,7 @@ class KVPool:
 
     keys: [layers, pages, kv_heads, dim, PAGE]; values: [layers, pages, kv_heads, PAGE, dim]. Free pages
     hold zeros: what lies beyond a sequence's tokens still enters products. fused: what drafters read of the
-    tokens, [pages, PAGE, width], None where they read nothing; kept, shared and lost with keys and values.
+    tokens, None where they read nothing; kept, shared and lost with keys and values.
     changes: where other processes hold a share of each key and value, what they have to repeat, else None.
     """
 
@@ -60,7 +61,7 @@ class KVPool:
         tokens: int,
         dtype: torch.dtype,
         device: torch.device,
-        fused: tuple[int, torch.dtype] | None = None,
+        fuser: Fuses | None = None,
         shared: bool = True,
     ) -> None:
         self.shared = shared
@@ -69,11 +70,7 @@ class KVPool:
         self.dim = -(-dim // LANES) * LANES
         self.keys = _zeros((layers, self.pages.count, kv_heads, self.dim, PAGE), dtype, device)
         self.values = _zeros((layers, self.pages.count, kv_heads, PAGE, self.dim), dtype, device)
-        self.fused: Tensor | None = None
-        if fused is not None:
-            width, kind = fused
-            # No row is read before it is written.
-            self.fused = torch.empty((self.pages.count, PAGE, width), dtype=kind, device=device)
+        self.fused = FusedRows(self.pages.count, fuser, device) if fuser is not None else None
 
     def open(self) -> SequenceCache:
         return SequenceCache(self)
@@ -102,7 +99,7 @@ class KVPool:
                 self.keys[:, to_pages, :, :, to_places] = self.keys[:, pages, :, :, places]
                 self.values[:, to_pages, :, to_places] = self.values[:, pages, :, places]
                 if self.fused is not None:
-                    self.fused[to_pages, to_places] = self.fused[pages, places]
+                    self.fused.move(pages, places, to_pages, to_places)
         if self.changes is not None:
             self.changes.append(change)
 
@@ -179,9 +176,8 @@ class SequenceCache:
     def fused(self, start: int, end: int) -> Tensor:
         """What drafters read of tokens start..end - 1, which are computed: [n, width], the caller's own."""
         assert self.pool.fused is not None
-        device = self.pool.fused.device
-        at = torch.arange(start, end, device=device)
-        return self.pool.fused[torch.tensor(self.pages, device=device)[at // PAGE], at % PAGE]
+        at = torch.arange(start, end)
+        return self.pool.fused.of(torch.tensor(self.pages)[at // PAGE], at % PAGE)
 
     def forget(self) -> None:
         """Nobody is to find these pages any more."""

@@ -30,6 +30,10 @@ class LocalDrafting:
     def at_once(self) -> bool:
         return self._drafter.certain
 
+    @property
+    def reads(self) -> bool:
+        return self._drafter.features is not None
+
     def hold(self) -> None:
         pass
 
@@ -44,8 +48,7 @@ class LocalDrafting:
         self._fused.pop(spec.sequence, None)
 
     def feed(self, sequence: int, rows: Tensor) -> None:
-        if self._drafter.features is not None:
-            self._fused.setdefault(sequence, []).append(rows)
+        self._fused.setdefault(sequence, []).append(rows)
 
     def request(self, ticket: DraftTicket) -> None:
         if self._deliver is None:

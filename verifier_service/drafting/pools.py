@@ -45,6 +45,10 @@ class Pools:
         """Raises KeyError for an unknown pool."""
         return self._ports[pool].at_once
 
+    def reads(self, pool: str) -> bool:
+        """Raises KeyError for an unknown pool."""
+        return self._ports[pool].reads
+
     def open(self, pool: str, spec: SessionSpec) -> None:
         """Raises KeyError for an unknown pool."""
         self._ports[pool].open(spec)

@@ -107,6 +107,10 @@ class DraftingPort(Protocol):
         """Whether it says before `request` returns, and by the committed tokens alone, that it has nothing:
         then another may be asked in the same round."""
 
+    @property
+    def reads(self) -> bool:
+        """Whether it takes fused features; where not, none are fed."""
+
     def hold(self) -> None:
         """What is called from now on goes to the drafters with `send`, in one message rather than many."""
 

@@ -40,6 +40,7 @@ class RemoteDrafting:
         channel: Channel = LOOPBACK,
     ) -> None:
         self._calls = Calls(loop)
+        self._reads = hello.features is not None
         self.traffic: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
         self._forecasts = Forecasts()
@@ -60,6 +61,11 @@ class RemoteDrafting:
     def foresees(self) -> bool:
         """See DraftingPort."""
         return self._sessions.links.foresees
+
+    @property
+    def reads(self) -> bool:
+        """See DraftingPort: its replicas may come and go, so all that can be had."""
+        return self._reads
 
     @property
     def state(self) -> str:

@@ -28,7 +28,8 @@ _ONLY = "drafters"
 # Rounds after which a sequence that decodes plainly is planned for anew: as many as share its steps, so that
 # about one of them is in each, within these bounds; the least where fewer or more share them than then.
 _RETHINK_LEAST, _RETHINK_MOST = 8, 32
-# Where at least so many share the steps, whose time plans take, one stands for so many rounds more.
+# Where at least so many share the steps, whose time plans take, one stands for so many rounds more; and so
+# does that of a drafter which takes less time than the planner.
 _MANY, _STANDS = 4, 3
 # Blocks have come when so many times the usual wait is over, or are late for reasons of their own.
 _LIKELY = 1.5
@@ -87,7 +88,7 @@ class Rounds:
             sequence.another_round()
         names = self._awake(sequence, pools, decoding) if pools is not None else []
         if pools is not None and names:
-            standing = None if again else self._standing(sequence, decoding)
+            standing = None if again else self._standing(sequence, names, decoding)
             plan = standing if standing is not None else self._planned(sequence, pools, names, decoding)
         length, width = plan.length, self._width(sequence, plan)
         if waits:
@@ -186,19 +187,24 @@ class Rounds:
         for name in names:
             # None of them was worth it.
             sequence.past_with(name).rested = 0 if plan.length == 0 and not plan.probe else None
-        stands = plan.length > 0 and sequence.unbroken > 0 and decoding >= _MANY and not sequence.silent
-        sequence.plan, sequence.stands = plan, _STANDS if stands else 0
+        if not sequence.silent:
+            many = sequence.unbroken > 0 and decoding >= _MANY
+            stands = plan.length > 0 and (many or pools.at_once(sequence.pool))
+            sequence.plan, sequence.stands = (sequence.pool, plan), _STANDS if stands else 0
         return plan
 
     @staticmethod
-    def _standing(sequence: Sequence, decoding: int) -> BlockPlan | None:
-        """Its last plan, while that still stands."""
-        plan, request = sequence.plan, sequence.request
-        if plan is None or sequence.stands == 0 or decoding != sequence.planned_among:
+    def _standing(sequence: Sequence, names: list[str], decoding: int) -> BlockPlan | None:
+        """Its last plan for a whole round, while that still stands and its pool may be asked."""
+        if sequence.plan is None or sequence.stands == 0 or decoding != sequence.planned_among:
+            return None
+        (pool, plan), request = sequence.plan, sequence.request
+        if pool not in names:
             return None
         if request.max_tokens - sequence.emitted - 2 < max(plan.length, plan.ahead):
             return None
         sequence.stands -= 1
+        sequence.pool = pool
         return plan
 
     def _open(self, sequence: Sequence, pools: Pools, name: str) -> None:
@@ -240,7 +246,7 @@ class Rounds:
         long prompt's features, sent with the first plan, would keep its block waiting."""
         pools, cache = self._pools_of(sequence), sequence.cache
         if pools is not None and cache is not None and cache.pool.fused is not None:
-            for name in pools.names:
+            for name in filter(pools.reads, pools.names):
                 self._open(sequence, pools, name)
                 self._feed(sequence, pools, name)
 
@@ -249,7 +255,8 @@ class Rounds:
         """Hands a pool what is in the cache and was not handed to it before; of rows that are not committed
         nothing may be there."""
         cache, past = sequence.cache, sequence.past_with(name)
-        if cache is not None and cache.pool.fused is not None and past.fed < cache.length:
+        readable = cache is not None and cache.pool.fused is not None and pools.reads(name)
+        if cache is not None and readable and past.fed < cache.length:
             pools.feed(name, sequence.number, cache.fused(past.fed, cache.length))
             past.fed = cache.length
 

@@ -132,8 +132,8 @@ class Sequence:
         self.silent: set[str] = set()
         # Sequences that shared its steps when it was planned for last, itself included.
         self.planned_among = 0
-        # Its last plan, and rounds for which that still stands.
-        self.plan: BlockPlan | None = None
+        # Its last plan for a whole round and for which pool, and rounds for which that still stands.
+        self.plan: tuple[str, BlockPlan] | None = None
         self.stands = 0
         # Rows and tokens of it in a step, as its last plan had it.
         self.expected: tuple[float, float] | None = None

@@ -13,11 +13,14 @@ from cluster.kernels.elementwise import norm
 from cluster.kernels.linear import linear, pack_weight
 from cluster.kernels.tile import PANEL
 
+# A product of so many rows takes hardly longer than one of a single row.
+_TOGETHER = 16
+
 
 class Fuser:
     """Fuses the features of a step's rows, each by itself: on a CPU through our own kernels, bit for bit.
 
-    dtype: what is made, as it is sent; width: numbers of a row.
+    dtype: what is made, as it is sent; width: numbers of a row; together: see Fuses.
     """
 
     def __init__(self, fusing: Fusing, device: torch.device, dtype: torch.dtype) -> None:
@@ -25,6 +28,7 @@ class Fuser:
         self.dtype, self.width = FEATURE_DTYPES[fusing.info.dtype], fusing.info.width
         projection = fusing.projection
         self._ours = device.type == "cpu" and dtype == torch.float32
+        self.together = _TOGETHER if self._ours else 1
         if self._ours:
             self._panels = pack_weight(projection.fc.float())
             self._norm = projection.norm.float().numpy()

@@ -116,9 +116,8 @@ class TargetModel:
 
     def new_pool(self, tokens: int, shared: bool = True) -> KVPool:
         """Room for the keys and values of so many tokens; shared: see KVPool."""
-        fused = None if self.fuser is None else (self.fuser.width, self.fuser.dtype)
         kv_heads = self._shards.kv_heads if self._shards is not None else None
-        pool = _pool(self._model, tokens, fused, shared, kv_heads)
+        pool = _pool(self._model, tokens, self.fuser, shared, kv_heads)
         if self._leader is not None:
             self._leader.made(pool, tokens)
         return pool
@@ -151,8 +150,8 @@ class TargetModel:
         ready()
         logits, features = self.run(ids, positions, places, wanted)
         if self.fuser is not None and features is not None and places.pool.fused is not None:
-            pages, within = (torch.from_numpy(part).to(self._device) for part in places.written)
-            places.pool.fused[pages, within] = self.fuser.fuse(features)
+            pages, within = map(torch.from_numpy, places.written)
+            places.pool.fused.put(pages, within, features)
         return list(logits.split([rows.wanted for rows in batch]))
 
     def _rows_by_adapter(self, batch: Sequence[Rows]) -> dict[str, Tensor]:
@@ -240,7 +239,7 @@ class TargetModel:
 def _pool(
     model: PreTrainedModel,
     tokens: int,
-    fused: tuple[int, torch.dtype] | None,
+    fuser: Fuser | None,
     shared: bool,
     kv_heads: int | None,
 ) -> KVPool:
@@ -249,7 +248,7 @@ def _pool(
     kv_heads = kv_heads or getattr(config, "num_key_value_heads", None) or heads
     dim: int = getattr(config, "head_dim", None) or config.hidden_size // heads
     layers = config.num_hidden_layers
-    return KVPool(layers, kv_heads, dim, tokens, model.dtype, model.device, fused, shared)
+    return KVPool(layers, kv_heads, dim, tokens, model.dtype, model.device, fuser, shared)
 
 
 def _rope_types(value: object) -> set[str]:

@@ -53,6 +53,10 @@ class Watched:
         return self._port.apart
 
     @property
+    def reads(self) -> bool:
+        return self._port.reads
+
+    @property
     def at_once(self) -> bool:
         return self._port.at_once
 

@@ -164,7 +164,10 @@ def test_a_round_to_compare_with_is_no_decision_to_decode_plainly(engine_with, r
             return [0] * len(frontiers)
 
     request = request_for(max_tokens=12, ignore_eos=True)
-    alone(engine_with(LocalDrafting(Scripted(wrong)), planned_by=Probing()), request)
+    drafter = Scripted(wrong)
+    # Or its plans would stand for some rounds.
+    drafter.certain = False
+    alone(engine_with(LocalDrafting(drafter), planned_by=Probing()), request)
     assert seen == [(0, n % 4) for n in range(11)]
 
 
@@ -178,3 +181,27 @@ def test_who_decodes_plainly_is_planned_for_again_when_the_load_has_changed(engi
     short = [request_for("the river", max_tokens=12, seed=seed, ignore_eos=True) for seed in range(19)]
     answer_all(engine, [request_for(max_tokens=40, ignore_eos=True), *short])
     assert planner.idle == [0] * 20 + [11, 19, 27, 35]
+
+
+@pytest.mark.parametrize("certain", [True, False], ids=["at once", "later"])
+def test_who_drafts_in_less_time_than_a_plan_takes_is_planned_for_in_one_round_of_four(
+    engine_with, request_for, certain
+):
+    planned, silent = [], Scripted(lambda text, length: [])
+    silent.certain = certain
+
+    class Counting:
+        def plan(self, history):
+            planned.append(history.drafter)
+            return BlockPlan(min(2, history.remaining - 1))
+
+        def admit(self, frontiers, budget):
+            return [0] * len(frontiers)
+
+    request = request_for(max_tokens=21, ignore_eos=True)
+    drafting = Noted(silent)
+    alone(engine_with(drafting, planned_by=Counting()), request)
+    # It is asked in every round but the prompt's all the same, and the last one has no room for a draft.
+    assert drafting.heard.count("request") == 19
+    # Near the end every plan may be another.
+    assert len(planned) == (8 if certain else 20)
