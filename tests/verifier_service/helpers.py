@@ -110,6 +110,7 @@ class Port:
     def request(self, ticket):
         for reply in self._reply(ticket):
             self.deliver(reply)
+        return True
 
     def close(self, sequence, reason):
         self.open_sequences.discard(sequence)

@@ -50,11 +50,11 @@ class LocalDrafting:
     def feed(self, sequence: int, rows: Tensor) -> None:
         self._fused.setdefault(sequence, []).append(rows)
 
-    def request(self, ticket: DraftTicket) -> None:
+    def request(self, ticket: DraftTicket) -> bool:
         if self._deliver is None:
             raise ValueError("connect before the first ticket")
         if not ticket.length:
-            return
+            return False
         asked = within(self._drafter.context, ticket.base, ticket.length, self._drafter.longest)
         began = time.perf_counter()
         block, fallback, detail = None, None, ""
@@ -82,6 +82,7 @@ class LocalDrafting:
                 certain=self._drafter.certain,
             )
         )
+        return True
 
     def close(self, sequence: int, reason: str) -> None:
         self._drafter.close(sequence)

@@ -57,9 +57,9 @@ class Pools:
         """Raises KeyError for an unknown pool."""
         self._ports[pool].feed(sequence, rows)
 
-    def request(self, pool: str, ticket: DraftTicket) -> None:
+    def request(self, pool: str, ticket: DraftTicket) -> bool:
         """Raises KeyError for an unknown pool."""
-        self._ports[pool].request(ticket)
+        return self._ports[pool].request(ticket)
 
     def close(self, pool: str, sequence: int, reason: str) -> None:
         """Raises KeyError for an unknown pool."""

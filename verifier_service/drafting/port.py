@@ -127,8 +127,9 @@ class DraftingPort(Protocol):
         """Fused features of an open sequence's next tokens, [n, d], not changed from here on. Those of all
         tokens before a ticket's last come before the ticket."""
 
-    def request(self, ticket: DraftTicket) -> None:
-        """Asks for a block; returns at once. A newer ticket of a sequence replaces an older one."""
+    def request(self, ticket: DraftTicket) -> bool:
+        """Asks for a block; returns at once, whether a drafter hears of it: none does where it is known that
+        there is nothing to draft. A newer ticket of a sequence replaces an older one."""
 
     def close(self, sequence: int, reason: str) -> None:
         """The sequence is over; no error if it was never opened."""

@@ -98,21 +98,22 @@ class RemoteDrafting:
     def feed(self, sequence: int, rows: Tensor) -> None:
         self._calls.leave(self._sessions.feed, sequence, rows)
 
-    def request(self, ticket: DraftTicket) -> None:
+    def request(self, ticket: DraftTicket) -> bool:
         if self._deliver is None:
             raise ValueError("connect before the first ticket")
         if not ticket.length:
-            self._calls.leave(self._sessions.grant, ticket)
-            return
+            return self._calls.leave(self._sessions.grant, ticket)
         foreseen = self._foresight.of(ticket)
         told, block = foreseen.told, foreseen.block
         if told is not None and block is not None:
             # At once: a detour over the loop's thread takes longer than an n-gram.
             self._deliver(foretold(ticket, block, told))
-        if foreseen.enough or self._calls.leave(self._sessions.request, ticket, foreseen):
-            return
-        if block is None:
+        if foreseen.enough:
+            return False
+        heard = self._calls.leave(self._sessions.request, ticket, foreseen)
+        if not heard and block is None:
             self._deliver(without_block(ticket, Fallback.NO_DRAFTER, "the drafting client is closed"))
+        return heard
 
     def close(self, sequence: int, reason: str) -> None:
         self._foresight.close(sequence)

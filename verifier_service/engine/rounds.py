@@ -38,7 +38,7 @@ _LIKELY = 1.5
 class Rounds:
     """The engine's thread alone. drafting: None where nothing drafts; vocab_size: of the target.
 
-    asked: since the last step, blocks of drafters that work beside the engine, by pool; drafting: since then,
+    asked: since the last step, blocks that drafters beside the engine hear of, by pool; drafting: since then,
     seconds for which the engine's own thread drafted.
     """
 
@@ -116,7 +116,7 @@ class Rounds:
             sequence.under_way = UnderWay(len(sequence.tokens), length, plan.meanwhile, late, width)
         self._open(sequence, pools, sequence.pool)
         self._feed(sequence, pools, sequence.pool)
-        pools.request(
+        heard = pools.request(
             sequence.pool,
             DraftTicket(
                 sequence=sequence.number,
@@ -133,7 +133,8 @@ class Rounds:
             ),
         )
         if pools.apart(sequence.pool):
-            self.asked[sequence.pool] += 1
+            self._measurements.prices.asked(sequence.pool, heard)
+            self.asked[sequence.pool] += heard
             if self._meters is not None:
                 self._meters.asked(sequence.pool, self._measurements.prices.of(sequence.pool))
         else:

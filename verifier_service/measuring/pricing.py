@@ -21,6 +21,8 @@ _ALIKE = 1.0 / 8.0
 # After so many steps without a block of a pool the older half of its comparisons is forgotten: what nobody
 # asks for is not compared either, and a price that is wrong by now would stand for good.
 _FORGETS_AFTER = 96
+# How much the latest block counts in the share of those that are heard of.
+_LATEST = 1.0 / 32.0
 # Standard error of a median, in median absolute deviations over the root of the count.
 _ERROR = 1.2533 * 1.4826
 
@@ -28,7 +30,7 @@ _ERROR = 1.2533 * 1.4826
 @dataclass(frozen=True, slots=True)
 class Step:
     """A step without prompts. sequences: in it; rows, keys: as in VerifyCost; seconds: since the end of the
-    step before, waits left out; asked: blocks that were asked for since then, by pool; clear: none of an
+    step before, waits left out; asked: blocks that a drafter hears of since then, by pool; clear: none of an
     earlier step was under way."""
 
     sequences: int
@@ -46,20 +48,28 @@ class Prices:
         self._before: tuple[Step, float] | None = None
         self._found: dict[str, deque[tuple[float, int]]] = {}
         self._prices: dict[str, float] = {}
+        # Of blocks that were asked for, the share of which a drafter heard.
+        self._heard: dict[str, float] = {}
         # Steps since a block was last asked for.
         self._unasked: dict[str, int] = {}
 
     def of(self, pool: str) -> float:
-        """Seconds for each block that is asked for: what is sure of them, so that chance is no price."""
-        return self._prices.get(pool, 0.0)
+        """Seconds for each block that is asked for, whether or not a drafter hears of it: what is sure of
+        them, so that chance is no price."""
+        return self._prices.get(pool, 0.0) * self._heard.get(pool, 1.0)
+
+    def asked(self, pool: str, heard: bool) -> None:
+        """A block was asked for; heard: a message told a drafter, which is what costs."""
+        before = self._heard.get(pool, 1.0)
+        self._heard[pool] = before + _LATEST * (heard - before)
 
     def compared(self, pool: str) -> int:
         """Comparisons that the price rests on."""
         return len(self._found.get(pool, ()))
 
     def asking(self, asked: Mapping[str, int]) -> float:
-        """Seconds that these blocks take from the step."""
-        return sum(count * self.of(pool) for pool, count in asked.items())
+        """Seconds that these blocks, of which drafters hear, take from the step."""
+        return sum(count * self._prices.get(pool, 0.0) for pool, count in asked.items())
 
     def interrupted(self) -> None:
         """A step with prompts, or none: the next has no neighbour."""

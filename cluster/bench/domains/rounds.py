@@ -77,12 +77,12 @@ class Watched:
     def feed(self, sequence: int, rows: Tensor) -> None:
         self._port.feed(sequence, rows)
 
-    def request(self, ticket: DraftTicket) -> None:
+    def request(self, ticket: DraftTicket) -> bool:
         before = self._pending.pop(ticket.sequence, None)
         if before is not None:
             self.rounds[ticket.sequence].append(Round(before, len(ticket.committed)))
         self.asked.add((ticket.sequence, ticket.base))
-        self._port.request(ticket)
+        return self._port.request(ticket)
 
     def close(self, sequence: int, reason: str) -> None:
         self._pending.pop(sequence, None)

@@ -179,18 +179,18 @@ async def test_a_drafter_that_copies_is_not_told_of_rounds_after_which_there_is_
         verifier.open(prompt=[1, 2, 3, 4, 5, 1])
         verifier.ask(ahead=8)
         assert not (await verifier.reply()).block.tokens
-        blocks, messages = [], []
+        blocks, messages, heard = [], [], []
         for token in (6, 7, 1, 2, 3, 9, 8):
             await pushed(verifier)
             before = verifier.remote.traffic["sent"]
-            verifier.ask(committed=(token,), ahead=8)
+            heard.append(verifier.ask(committed=(token,), ahead=8))
             reply = await verifier.reply()
             assert reply.ahead
             blocks.append(reply.block.tokens)
             await asyncio.sleep(0.02)
             messages.append(verifier.remote.traffic["sent"] > before)
         # When two of three tokens are there, and while there is a block.
-        assert messages == [False, False, False, True, True, False, False]
+        assert messages == heard == [False, False, False, True, True, False, False]
         assert blocks == [(), (), (), (), (4, 5, 1), (), ()]
         # A sequence that is opened anew is another.
         verifier.open(prompt=[1, 2, 3, 4, 5, 1])

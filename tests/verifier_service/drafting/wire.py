@@ -40,7 +40,7 @@ class Side:
         text = self.texts[sequence]
         text.extend(committed)
         self.plan += 1
-        self.remote.request(
+        return self.remote.request(
             DraftTicket(
                 sequence,
                 self.plan,

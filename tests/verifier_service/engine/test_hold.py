@@ -7,7 +7,7 @@ import pytest
 from cluster.scheduling import PlannerName
 from cluster.speculation.law import COUPLED, NONE, REJECTION
 from cluster.speculation.messages import BlockPlan
-from tests.verifier_service.helpers import Port, Scripted, alone
+from tests.verifier_service.helpers import Port, Scripted, alone, answered
 from verifier_service.drafting.local import LocalDrafting
 
 
@@ -24,7 +24,7 @@ class Heard(LocalDrafting):
 
     def request(self, ticket):
         self._log.append("ask")
-        super().request(ticket)
+        return super().request(ticket)
 
 
 def test_drafters_hear_of_a_step_when_the_target_computes(engine_with, request_for, loaded, monkeypatch):
@@ -52,6 +52,7 @@ def test_a_drafter_that_is_waited_for_hears_at_once(engine_with, request_for):
 
         def request(self, ticket):
             log.append("ask")
+            return True
 
     engine = engine_with(Late(lambda ticket: []), planner=PlannerName.FIXED, draft_deadline_s=0.01)
     alone(engine, request_for(max_tokens=6))
@@ -70,7 +71,7 @@ class Foreseeing(LocalDrafting):
 
     def request(self, ticket):
         self.tickets.append(ticket)
-        super().request(ticket)
+        return super().request(ticket)
 
 
 @pytest.mark.parametrize("law", [COUPLED, REJECTION, NONE], ids=str)
@@ -107,3 +108,18 @@ def test_nothing_is_granted_where_nothing_would_be_drafted(engine_with, request_
     request = request_for("the river", max_tokens=5, ignore_eos=True)
     alone(engine_with(port, planned_by=Never(), draft_ahead=hides), request)
     assert port.tickets == []
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_step_is_charged_for_the_blocks_of_which_drafters_hear(engine_with, request_for, heard):
+    class Quiet(Port):
+        def request(self, ticket):
+            super().request(ticket)
+            return heard
+
+    port = Quiet(lambda ticket: [answered(ticket)])
+    engine = engine_with(port, planner=PlannerName.FIXED)
+    seen, stepped = [], engine.measurements.stepped
+    engine.measurements.stepped = lambda *given: (seen.append(given[-1].asked.total()), stepped(*given))
+    alone(engine, request_for(max_tokens=8, ignore_eos=True))
+    assert set(seen[1:-1]) == {int(heard)}

@@ -108,7 +108,7 @@ class Noted(LocalDrafting):
 
     def request(self, ticket):
         self.heard.append("request")
-        super().request(ticket)
+        return super().request(ticket)
 
     def close(self, sequence, reason):
         self.heard.append("close")

@@ -95,3 +95,15 @@ def test_the_price_of_what_nobody_asks_for_is_forgotten_and_found_again():
     assert (prices.of("apart"), prices.compared("apart")) == (0.0, 1)
     steps(100, 8)
     assert prices.of("apart") == pytest.approx(0.02)
+
+
+def test_a_round_costs_a_message_as_often_as_there_is_one():
+    """Where a drafter hears of one block in four, steps with and without differ by the whole price."""
+    prices = Prices()
+    for index in range(400):
+        heard = index % 4 == 0
+        prices.asked("apart", heard)
+        prices.stepped(Step(1, 1, 0, COST.of(1) + 0.02 * heard, {"apart": int(heard)}), COST)
+    assert prices.of("apart") == pytest.approx(0.005, rel=0.1)
+    assert prices.asking({"apart": 1}) == pytest.approx(0.02)
+    assert prices.asking({"apart": 0}) == 0.0

@@ -58,6 +58,7 @@ class Held:
 
     def request(self, ticket):
         self.tickets.append(ticket)
+        return True
 
     def close(self, sequence, reason):
         pass
