@@ -51,7 +51,8 @@ def events_of(handle, prompt_ids):
         seed=5,
         max_tokens=20,
     )
-    return list(handle.options(stream=True).generate.remote(request))
+    messages = handle.options(stream=True).generate.remote(request)
+    return [event for together in messages for event in together]
 
 
 def answered(handle, prompt_ids):
